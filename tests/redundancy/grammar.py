@@ -1,7 +1,7 @@
 """Random small modules from a grammar of steps: what a model may do with its biases, in any order.
 
 A module has a few registers of shape [batch, tokens, width]. Each step reads one or two of them and writes a new one;
-the output is the last register, some others beside it, or integers computed from it. Weights may be shared between steps,
+the output is the last register, also some others, or integers computed from it. Weights may be shared between steps,
 and the whole may be stored in a lower precision.
 """
 
@@ -132,8 +132,8 @@ class Chosen(Step):
                 least = scores.topk(2, self.over).values.narrow(self.over, 1, 1)
                 weights = torch.softmax(scores.masked_fill(scores < least, self.fill), self.over)
             case 1:
-                found = scores.topk(2, self.over)
-                weights = torch.full_like(scores, self.fill).scatter(-1, found.indices, found.values).softmax(self.over)
+                best = scores.topk(2, self.over)
+                weights = torch.full_like(scores, self.fill).scatter(-1, best.indices, best.values).softmax(self.over)
             case 2:
                 padded = nn.functional.pad(scores, (2, 1), value=self.fill)
                 weights = torch.softmax(padded, -1)[..., 2:-1] * self.factor
@@ -258,7 +258,7 @@ class Drawn(nn.Module):
             self.steps.append(draw.choice(STEPS)(draw, shared))
             self.reads.append((at if draw.random() < 0.7 else draw.randint(0, at), draw.randint(0, at)))
         self.head = nn.Linear(WIDTH, 3)
-        self.beside = draw.sample(
+        self.also_returned = draw.sample(
             range(1, len(self.steps) + 1), draw.choice((0, 0, 0, 1, 2)) if len(self.steps) > 1 else 0
         )
         self.chosen = draw.random() < 0.1
@@ -269,8 +269,8 @@ class Drawn(nn.Module):
         for step, (first, second) in zip(self.steps, self.reads, strict=True):
             registers.append(step(registers[first], registers[second]))
         last = self.head(registers[-1])
-        beside = [registers[at] for at in self.beside]
-        return (last, *beside, last.argmax(-1)) if self.chosen else (last, *beside)
+        also = [registers[at] for at in self.also_returned]
+        return (last, *also, last.argmax(-1)) if self.chosen else (last, *also)
 
 
 def drawn(seed: int) -> tuple[Drawn, Tensor]:

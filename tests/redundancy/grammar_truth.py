@@ -37,7 +37,7 @@ def compared(seed: int) -> Compared:
         case = audited(model, x)
     except (InputError, NotExported) as error:
         return Compared(seed=seed, proved=0, truth=0, change=0.0, skipped=str(error).split(",")[0][:80])
-    space = case.found.space
+    space = case.analysis.space
     try:
         moved = change(case, space, generic(model)) if space.dim else 0.0
     except RoundingChooses:

@@ -27,14 +27,14 @@ class Case:
     model: nn.Module
     inputs: Any
     tracked: TrackedParameters
-    found: StaticAnalysis
+    analysis: StaticAnalysis
     observe: Observe
     training: bool
 
     @property
     def dims(self) -> dict[str, tuple[int, int]]:
         """(redundant, absorbable) of every parameter that has any of either."""
-        space = self.found.space
+        space = self.analysis.space
         both = {name: (len(space.redundant(name)), space.absorbable(name)) for name in self.tracked.names}
         return {name: each for name, each in both.items() if any(each)}
 
@@ -44,8 +44,8 @@ def audited(
 ) -> Case:
     """Track the parameters and analyse the model."""
     tracked = track_parameters(model, inputs, track=track)
-    found = analyse(model, inputs, tracked=tracked, observe=observe, training=training)
-    return Case(model=model, inputs=inputs, tracked=tracked, found=found, observe=observe, training=training)
+    analysis = analyse(model, inputs, tracked=tracked, observe=observe, training=training)
+    return Case(model=model, inputs=inputs, tracked=tracked, analysis=analysis, observe=observe, training=training)
 
 
 def outputs(case: Case, model: nn.Module, inputs: Inputs, delta: Delta | None = None) -> torch.Tensor:
@@ -56,8 +56,8 @@ def outputs(case: Case, model: nn.Module, inputs: Inputs, delta: Delta | None = 
     replaced |= {f"model.{name}": new for name, new in case.tracked.moved(model, delta or {}).items()}
     with torch.no_grad(), torch.random.fork_rng([]):
         torch.manual_seed(0)  # the same dropout before and after a move
-        found = torch.func.functional_call(watched, replaced, inputs.args, inputs.kwargs)
-    return torch.cat([each.reshape(-1) for each in found])
+        outputs = torch.func.functional_call(watched, replaced, inputs.args, inputs.kwargs)
+    return torch.cat([each.reshape(-1) for each in outputs])
 
 
 def fresh(inputs: Any, seed: int) -> Inputs:
@@ -130,8 +130,8 @@ def _change_by_rounding(case: Case, model: nn.Module, inputs: Inputs, before: to
 
 def hold(case: Case) -> None:
     """Neither the generic nor the given model changes along its null space."""
-    assert change(case, case.found.space, generic(case.model)) <= ROUNDING
-    assert change(case, case.found.own_null_space(), case.model) <= ROUNDING
+    assert change(case, case.analysis.space, generic(case.model)) <= ROUNDING
+    assert change(case, case.analysis.own_null_space(), case.model) <= ROUNDING
 
 
 def counted(case: Case, *, rounding: float = 1e-8) -> int:
@@ -181,8 +181,8 @@ def _response(case: Case, model: nn.Module, inputs: Inputs, most: int) -> Callab
             replaced.update({f"model.{alias}": new for alias in case.tracked[name].aliases})
         with torch.random.fork_rng([]):
             torch.manual_seed(0)
-            found = torch.func.functional_call(watched, replaced, inputs.args, inputs.kwargs)
-        numbers = torch.cat([each.reshape(-1) for each in found])
+            outputs = torch.func.functional_call(watched, replaced, inputs.args, inputs.kwargs)
+        numbers = torch.cat([each.reshape(-1) for each in outputs])
         if len(numbers) <= most:
             return numbers
         weights = torch.randn(most, len(numbers), generator=torch.Generator().manual_seed(0), dtype=numbers.dtype)

@@ -28,10 +28,10 @@ def claiming(monkeypatch: pytest.MonkeyPatch, free: dict[str, int]) -> None:
     honest = static.analyse
 
     def claimed(*args: object, **options: object) -> StaticAnalysis:
-        found = honest(*args, **options)
-        tracked = found.space.tracked
+        analysis = honest(*args, **options)
+        tracked = analysis.space.tracked
         return replace(
-            found,
+            analysis,
             space=NullSpace(tracked, {name: {block: identity(tracked[name].size)} for name, block in free.items()}),
         )
 
@@ -40,7 +40,7 @@ def claiming(monkeypatch: pytest.MonkeyPatch, free: dict[str, int]) -> None:
 
 @pytest.mark.parametrize("limit", [1024, 3])
 def test_the_methods_agree_on_attention(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
-    monkeypatch.setattr("addnorm.redundancy.analysis.COUNTED_BESIDE", limit)
+    monkeypatch.setattr("addnorm.redundancy.analysis.COUNTED_WITH_PROOF", limit)
     audit = addnorm.audit(seeded(toys.Attention), data(2, 4, WIDTH))
     assert audit.agreed
     assert audit.methods == "both"
@@ -70,13 +70,13 @@ def test_the_joint_redundancy_of_post_norm_is_removed_together() -> None:
 
 @pytest.mark.parametrize("limit", [1024, 3])
 def test_a_claim_refuted_by_a_move_is_undecided(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
-    monkeypatch.setattr("addnorm.redundancy.analysis.COUNTED_BESIDE", limit)
+    monkeypatch.setattr("addnorm.redundancy.analysis.COUNTED_WITH_PROOF", limit)
     claiming(monkeypatch, {"k.bias": 0, "q.bias": 1})
     audit = addnorm.audit(seeded(toys.Attention), data(2, 4, WIDTH))
-    found = audit.finding("q.bias")
-    assert found.verdict == "undecided"
-    assert found.redundant_dof == 0
-    assert "moving along them changes the output by" in found.reason
+    finding = audit.finding("q.bias")
+    assert finding.verdict == "undecided"
+    assert finding.redundant_dof == 0
+    assert "moving along them changes the output by" in finding.reason
     assert audit.finding("k.bias").verdict == "redundant"
     assert not audit.agreed
     assert any(each.startswith("q.bias: ") for each in audit.disagreements)
@@ -84,15 +84,15 @@ def test_a_claim_refuted_by_a_move_is_undecided(monkeypatch: pytest.MonkeyPatch,
 
 @pytest.mark.parametrize("limit", [1024, 3])
 def test_a_claim_that_misses_something_is_unproved(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
-    monkeypatch.setattr("addnorm.redundancy.analysis.COUNTED_BESIDE", limit)
+    monkeypatch.setattr("addnorm.redundancy.analysis.COUNTED_WITH_PROOF", limit)
     claiming(monkeypatch, {})
     audit = addnorm.audit(seeded(toys.Attention), data(2, 4, WIDTH))
-    found = audit.finding("k.bias")
-    assert found.verdict == "unproved"
-    assert found.redundant_dof == 0
+    finding = audit.finding("k.bias")
+    assert finding.verdict == "unproved"
+    assert finding.redundant_dof == 0
     assert audit.agreed
     if limit > 3:
-        assert found.numeric_redundant_dof == WIDTH
+        assert finding.numeric_redundant_dof == WIDTH
         assert audit.finding("v.bias").verdict == "unproved"
 
 
@@ -122,8 +122,8 @@ def test_the_static_method_alone() -> None:
 
 
 def test_the_json_has_the_documented_keys_and_is_json() -> None:
-    found = json.loads(json.dumps(addnorm.audit(seeded(toys.Attention), data(2, 4, WIDTH)).to_json()))
-    assert {"model", "joint_null", "size", "assumptions", "findings", "certificate"} <= found.keys()
+    report = json.loads(json.dumps(addnorm.audit(seeded(toys.Attention), data(2, 4, WIDTH)).to_json()))
+    assert {"model", "joint_null", "size", "assumptions", "findings", "certificate"} <= report.keys()
     documented = {
         "parameter",
         "verdict",
@@ -134,11 +134,11 @@ def test_the_json_has_the_documented_keys_and_is_json() -> None:
         "fold_into",
         "blocked_by",
     }
-    assert all(documented <= finding.keys() for finding in found["findings"])
-    assert found["model"] == "Attention"
-    assert found["findings"][1]["directions"] == {"kind": "coordinates", "coordinates": list(range(WIDTH))}
-    assert found["versions"]["torch"] == torch.__version__
-    assert found["seconds"].keys() == {"static", "numeric", "total"}
+    assert all(documented <= finding.keys() for finding in report["findings"])
+    assert report["model"] == "Attention"
+    assert report["findings"][1]["directions"] == {"kind": "coordinates", "coordinates": list(range(WIDTH))}
+    assert report["versions"]["torch"] == torch.__version__
+    assert report["seconds"].keys() == {"static", "numeric", "total"}
 
 
 @pytest.mark.parametrize("placement", ["gpt2", "bert", "llama"])

@@ -38,10 +38,10 @@ ENDINGS: dict[str, Ending] = {
 @pytest.mark.parametrize(("depth", "width", "ending"), sampled(3, pairwise([5, 20, 40], [16, 64], list(ENDINGS))))
 def test_the_proof_loses_no_direction_in_a_deep_product(depth: int, width: int, ending: str) -> None:
     model = ENDINGS[ending](chain(depth, width), width)
-    found = addnorm.audit(model, data(3, width), methods="static")
-    assert found.joint_null == (depth - 1) * width
-    assert [each.redundant_dof for each in found.findings] == [0] * len(found.findings)
-    assert [each.verdict for each in found.findings[:depth]] == ["foldable"] * depth
+    audit = addnorm.audit(model, data(3, width), methods="static")
+    assert audit.joint_null == (depth - 1) * width
+    assert [each.redundant_dof for each in audit.findings] == [0] * len(audit.findings)
+    assert [each.verdict for each in audit.findings[:depth]] == ["foldable"] * depth
 
 
 @pytest.mark.parametrize(
@@ -66,16 +66,16 @@ def test_the_proof_loses_no_direction_in_a_deep_product(depth: int, width: int, 
 def test_no_method_calls_a_small_singular_value_a_zero(
     depth: int, width: int, methods: Literal["both", "numeric"]
 ) -> None:
-    found = addnorm.audit(chain(depth, width), data(3, width), methods=methods)
-    for each in found.findings:
+    audit = addnorm.audit(chain(depth, width), data(3, width), methods=methods)
+    for each in audit.findings:
         assert each.redundant_dof == 0, each.parameter
         assert each.verdict in {"foldable", "undecided"}, each.parameter
         assert each.verdict == "foldable" or "too ill-conditioned for float64" in each.reason
 
 
 def test_a_bias_tracked_alone_is_not_lost_in_a_deep_product() -> None:
-    found = addnorm.audit(chain(20, 32), data(3, 32), methods="static", track=r"^0\.bias")
-    assert [(each.verdict, each.redundant_dof) for each in found.findings] == [("effective", 0)]
+    audit = addnorm.audit(chain(20, 32), data(3, 32), methods="static", track=r"^0\.bias")
+    assert [(each.verdict, each.redundant_dof) for each in audit.findings] == [("effective", 0)]
 
 
 @pytest.mark.parametrize("depth", [2, 3, 4])
@@ -84,10 +84,10 @@ def test_the_kernel_of_one_singular_layer_is_found(depth: int) -> None:
     model = chain(depth, width)
     held = Cut(model[-1])  # type: ignore[index]
     model[-1] = held  # type: ignore[operator]
-    found = addnorm.audit(model, data(3, width))
-    assert found.disagreements == ()
+    audit = addnorm.audit(model, data(3, width))
+    assert audit.disagreements == ()
     # The last layer does not read the first number that reaches it: one direction of every bias before it is lost.
-    assert [each.redundant_dof for each in found.findings] == [1] * (depth - 1) + [0]
+    assert [each.redundant_dof for each in audit.findings] == [1] * (depth - 1) + [0]
 
 
 class Cut(nn.Module):
@@ -106,8 +106,8 @@ class Cut(nn.Module):
 def test_a_narrow_place_deep_in_a_product_is_undecided_rather_than_wrong() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(chain(20, 32), nn.Linear(32, 8), chain(20, 8))
-    found = addnorm.audit(model, data(3, 32), methods="static")
-    for each in found.findings:
+    audit = addnorm.audit(model, data(3, 32), methods="static")
+    for each in audit.findings:
         assert each.redundant_dof in {0, 24}, each.parameter
 
 

@@ -95,7 +95,7 @@ def test_activations_that_do_not_fit_reduce_the_configuration(
     assert full > 2 * model_bytes(target.model)
     options = ["audit", "transformers:BertModel", "--config", json.dumps(sizes)]
     assert main([*options, "--methods", "static", "--memory", f"{(full - 1) / 1e9:.12f}"]) == 0
-    said = capsys.readouterr()
-    assert "reduced configuration of 2 layers" in said.out
-    assert "audit of transformers:BertModel, in a reduced configuration of 2 layers" in said.err
+    printed = capsys.readouterr()
+    assert "reduced configuration of 2 layers" in printed.out
+    assert "audit of transformers:BertModel, in a reduced configuration of 2 layers" in printed.err
     assert main([*options, "--memory", "0.00001"]) == 2

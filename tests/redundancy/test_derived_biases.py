@@ -84,7 +84,7 @@ def test_a_linear_function_of_a_bias_is_tracked_and_free_where_keys_are(kind: st
     made, shape = LINEAR[kind]
     case = audited(Keyed(made, "k", shape).eval(), torch.randn(2, 5, SIZE))
     assert "b" in case.tracked.names
-    assert len(case.found.space.redundant("b")) == shape[0]
+    assert len(case.analysis.space.redundant("b")) == shape[0]
     hold(case)
 
 
@@ -95,8 +95,8 @@ def test_the_same_function_where_the_bias_matters(kind: str, place: str) -> None
     made, shape = LINEAR[kind]
     case = audited(Keyed(made, place, shape).eval(), torch.randn(2, 5, SIZE))
     assert "b" in case.tracked.names
-    assert len(case.found.space.redundant("b")) <= shape[0] - 1
-    assert case.found.space.dim <= counted(case)
+    assert len(case.analysis.space.redundant("b")) <= shape[0] - 1
+    assert case.analysis.space.dim <= counted(case)
     hold(case)
 
 
@@ -139,7 +139,7 @@ def test_products_of_parameters(shapes: tuple[tuple[int, ...], ...], tracked: li
     case = audited(Factors(*shapes).eval(), torch.randn(2, 5, 4))
     assert case.tracked.names == (*tracked, "norm.bias")
     assert list(case.tracked.nonlinear) == noted
-    assert case.found.space.dim == counted(case) == len(tracked)
+    assert case.analysis.space.dim == counted(case) == len(tracked)
     hold(case)
 
 
@@ -247,6 +247,6 @@ class Fused(nn.Module):
 def test_a_masked_third_of_a_fused_bias(masked: int, free: int) -> None:
     """The keys' third is free in any case; a masked third is free by itself. What is not masked is not free."""
     case = audited(Fused(masked).eval(), torch.randn(2, 5, 8))
-    assert len(case.found.space.redundant("qkv.bias")) == free
-    assert case.found.space.dim == counted(case)
+    assert len(case.analysis.space.redundant("qkv.bias")) == free
+    assert case.analysis.space.dim == counted(case)
     hold(case)

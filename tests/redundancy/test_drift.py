@@ -69,6 +69,6 @@ def test_a_tensor_without_a_weight_of_its_own_is_not_judged_by_another() -> None
             return self.norm(x * self.weight.sum() + getattr(self, self.name))
 
     for name in ("pre", "bias"):
-        found = addnorm.audit(Shifted(name).eval(), torch.randn(5, 2, 4), track=rf"^{name}$", methods="static")
-        assert found.finding(name).redundant_dof == 1
-        assert not any("walked" in note for note in found.notes)
+        audit = addnorm.audit(Shifted(name).eval(), torch.randn(5, 2, 4), track=rf"^{name}$", methods="static")
+        assert audit.finding(name).redundant_dof == 1
+        assert not any("walked" in note for note in audit.notes)

@@ -64,11 +64,11 @@ def test_a_moved_matrix_is_a_difference_in_bfloat16() -> None:
         model.linear1.weight.add_(0.02 * signs)
 
     model, x = encoder_layer(), data(2, 5, 16).bfloat16()
-    found = addnorm.equivalent(model, changed(encoder_layer, move), x)
-    assert not found
-    assert found.parameter == "linear1.weight"
-    assert found.difference > 2 * found.bound
-    assert found.outputs.difference > 2 * found.outputs.bound
+    equivalence = addnorm.equivalent(model, changed(encoder_layer, move), x)
+    assert not equivalence
+    assert equivalence.parameter == "linear1.weight"
+    assert equivalence.difference > 2 * equivalence.bound
+    assert equivalence.outputs.difference > 2 * equivalence.outputs.bound
     assert addnorm.equivalent(model, encoder_layer(), x).moved == 0
 
 
@@ -87,9 +87,9 @@ def bert() -> nn.Module:
 
 def test_noise_on_every_matrix_is_a_difference_in_bfloat16(numeric: Callable[..., Audit]) -> None:
     model, ids = bert(), tokens(2, 5, vocab=24)
-    found = addnorm.equivalent(model, changed(bert, shaken(by=0.08)), ids)
-    assert not found
-    assert found.outputs.difference > found.outputs.bound
+    equivalence = addnorm.equivalent(model, changed(bert, shaken(by=0.08)), ids)
+    assert not equivalence
+    assert equivalence.outputs.difference > equivalence.outputs.bound
     stripped, certificate = numeric(model, ids).strip()
     assert certificate.passed
     assert addnorm.equivalent(model, stripped, ids)
@@ -118,11 +118,11 @@ def test_small_weights_before_a_norm_are_compared_at_their_own_size() -> None:
     """Half of every entry is 5e-7, less than sixteen units of a number of size one."""
     x = data(3, 4)
     model = small_weights()
-    found = addnorm.equivalent(model, changed(small_weights, shaken("up.weight", by=0.5)), x)
-    assert not found
-    assert found.parameter == "up.weight"
-    assert found.moved < 1e-6
-    assert found.outputs.difference > 0.1
+    equivalence = addnorm.equivalent(model, changed(small_weights, shaken("up.weight", by=0.5)), x)
+    assert not equivalence
+    assert equivalence.parameter == "up.weight"
+    assert equivalence.moved < 1e-6
+    assert equivalence.outputs.difference > 0.1
     nearly = addnorm.equivalent(model, changed(small_weights, shaken("up.weight", by=1e-7)), x)
     assert not nearly
     assert (nearly.parameter, nearly.bound) == ("up.weight", 0)
@@ -134,9 +134,9 @@ def test_a_fold_is_bounded_by_its_own_rounding(dtype: torch.dtype, numeric: Call
     model, x = seeded(toys.PostNorm).to(dtype), data(2, 4, WIDTH).to(dtype)
     stripped, certificate = numeric(model, x).strip()
     assert certificate.passed
-    found = addnorm.equivalent(model, stripped, x)
-    assert found
-    assert 0 < found.difference <= found.bound
+    equivalence = addnorm.equivalent(model, stripped, x)
+    assert equivalence
+    assert 0 < equivalence.difference <= equivalence.bound
     name = "first.bias"
     assert name in certificate.changed
     with torch.no_grad():
@@ -157,9 +157,9 @@ def test_an_entry_of_another_size_is_not_excused_by_the_largest() -> None:
     def move(model: nn.Module) -> None:
         model[2].bias[1] += 1e-3
 
-    found = addnorm.equivalent(build(), changed(build, move), data(4, WIDTH))
-    assert not found
-    assert (found.parameter, found.parameters_agree) == ("2.bias", False)
+    equivalence = addnorm.equivalent(build(), changed(build, move), data(4, WIDTH))
+    assert not equivalence
+    assert (equivalence.parameter, equivalence.parameters_agree) == ("2.bias", False)
 
 
 def test_a_matrix_may_not_differ_by_a_unit_in_the_last_place() -> None:
@@ -169,8 +169,8 @@ def test_a_matrix_may_not_differ_by_a_unit_in_the_last_place() -> None:
     def move(model: nn.Module) -> None:
         model[0].weight[0, 0] = torch.nextafter(model[0].weight[0, 0], torch.tensor(torch.inf))
 
-    found = addnorm.equivalent(build(), changed(build, move), data(4, WIDTH))
-    assert (found.equivalent, found.parameter, found.bound) == (False, "0.weight", 0)
+    equivalence = addnorm.equivalent(build(), changed(build, move), data(4, WIDTH))
+    assert (equivalence.equivalent, equivalence.parameter, equivalence.bound) == (False, "0.weight", 0)
 
 
 def feed_forward(model: nn.Module) -> tuple[Tensor, Tensor, Tensor]:
@@ -188,12 +188,12 @@ def test_permuted_units_are_the_same_model_in_another_order() -> None:
     def build() -> nn.Module:
         return seeded(toys.PostNorm)
 
-    found = addnorm.equivalent(build(), changed(build, permute), data(2, 4, WIDTH))
-    assert found
-    assert set(found.reordered) == {"up.weight", "up.bias", "down.weight"}
-    assert found.difference <= found.bound
-    assert found.outputs.agreed
-    assert "differ only by the order of units or heads, in up.weight" in difference(found.to_json(), "a", "b")
+    equivalence = addnorm.equivalent(build(), changed(build, permute), data(2, 4, WIDTH))
+    assert equivalence
+    assert set(equivalence.reordered) == {"up.weight", "up.bias", "down.weight"}
+    assert equivalence.difference <= equivalence.bound
+    assert equivalence.outputs.agreed
+    assert "differ only by the order of units or heads, in up.weight" in difference(equivalence.to_json(), "a", "b")
 
 
 def test_permuted_heads_are_the_same_model_in_another_order() -> None:
@@ -208,9 +208,9 @@ def test_permuted_heads_are_the_same_model_in_another_order() -> None:
     def build() -> nn.Module:
         return seeded(toys.Attention)
 
-    found = addnorm.equivalent(build(), changed(build, permute), data(2, 4, WIDTH))
-    assert found
-    assert {"q.weight", "k.weight", "v.weight", "o.weight", "q.bias"} <= set(found.reordered)
+    equivalence = addnorm.equivalent(build(), changed(build, permute), data(2, 4, WIDTH))
+    assert equivalence
+    assert {"q.weight", "k.weight", "v.weight", "o.weight", "q.bias"} <= set(equivalence.reordered)
 
 
 def test_a_permutation_that_is_no_symmetry_is_a_difference() -> None:
@@ -224,10 +224,10 @@ def test_a_permutation_that_is_no_symmetry_is_a_difference() -> None:
 
     other = changed(build, permute)
     assert reordered(other, build())[1] == ("up.weight", "up.bias")
-    found = addnorm.equivalent(build(), other, data(2, 4, WIDTH))
-    assert not found
-    assert found.reordered == ()
-    assert "are different models: " in difference(found.to_json(), "a", "b")
+    equivalence = addnorm.equivalent(build(), other, data(2, 4, WIDTH))
+    assert not equivalence
+    assert equivalence.reordered == ()
+    assert "are different models: " in difference(equivalence.to_json(), "a", "b")
 
 
 def test_an_unknown_relation_is_not_called_a_different_model() -> None:
@@ -241,12 +241,12 @@ def test_an_unknown_relation_is_not_called_a_different_model() -> None:
         model[0].bias[0].mul_(2)
         model[2].weight[:, 0].div_(2)
 
-    found = addnorm.equivalent(build(), changed(build, scale), data(4, 4))
-    assert not found
-    assert found.outputs.agreed
-    told = difference(found.to_json(), "a", "b")
-    assert "give the same outputs where tested" in told
-    assert "different models" not in told
+    equivalence = addnorm.equivalent(build(), changed(build, scale), data(4, 4))
+    assert not equivalence
+    assert equivalence.outputs.agreed
+    sentence = difference(equivalence.to_json(), "a", "b")
+    assert "give the same outputs where tested" in sentence
+    assert "different models" not in sentence
 
 
 def test_integer_buffers_and_integer_outputs_count() -> None:
@@ -266,11 +266,11 @@ def test_integer_buffers_and_integer_outputs_count() -> None:
         return seeded(Chosen)
 
     model, x = build(), data(4, 4)
-    found = addnorm.equivalent(model, changed(build, flip), x)
-    assert not found
-    assert found.parameter == "order"
-    assert found.outputs.difference == 0
-    assert found.outputs.integers_changed > 0
+    equivalence = addnorm.equivalent(model, changed(build, flip), x)
+    assert not equivalence
+    assert equivalence.parameter == "order"
+    assert equivalence.outputs.difference == 0
+    assert equivalence.outputs.integers_changed > 0
     assert addnorm.equivalent(model, build(), x)
 
 

@@ -1,4 +1,4 @@
-"""What may differ between equivalent models: rounding of what a rewrite touches, and nothing else."""
+"""Differences that equivalent models may have: rounding of what a rewrite touches, and nothing else."""
 
 import copy
 from collections.abc import Callable

@@ -87,9 +87,9 @@ def test_a_region_is_inlined_unless_it_writes_or_its_results_are_the_output(
 @pytest.mark.parametrize("build", [Region, Nested, Written])
 def test_a_region_does_not_change_what_is_proved(build: type[Region]) -> None:
     """By hand: W (cos * b) moves with the position, so the first bias is held; the second is the output's own."""
-    found = addnorm.audit(build(), data(2, 3, 4))
-    assert [(each.redundant_dof, each.absorbable_dof) for each in found.findings] == [(0, 0), (0, 0)]
-    assert found.disagreements == ()
+    audit = addnorm.audit(build(), data(2, 3, 4))
+    assert [(each.redundant_dof, each.absorbable_dof) for each in audit.findings] == [(0, 0), (0, 0)]
+    assert audit.disagreements == ()
 
 
 def test_inlined_and_decomposed_graphs_give_one_null_space(monkeypatch: pytest.MonkeyPatch) -> None:

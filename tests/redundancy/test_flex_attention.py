@@ -79,12 +79,12 @@ def causal() -> Any:
 )
 def test_it_is_fused_attention_to_the_static_method(options: Callable[[], dict[str, Any]], kv_heads: int) -> None:
     given = options()
-    found = audited(flex(**given), kv_heads)
-    assert found.methods == "static"
-    assert counts(found) == counts(audited(fused, kv_heads, methods="static"))
-    assert found.finding("k.bias").verdict == "redundant"
-    assert any("does not support backward on CPU" in note for note in found.notes)
-    assert any("every query may attend" in each for each in found.assumptions) == ("block_mask" in given)
+    result = audited(flex(**given), kv_heads)
+    assert result.methods == "static"
+    assert counts(result) == counts(audited(fused, kv_heads, methods="static"))
+    assert result.finding("k.bias").verdict == "redundant"
+    assert any("does not support backward on CPU" in note for note in result.notes)
+    assert any("every query may attend" in each for each in result.assumptions) == ("block_mask" in given)
 
 
 def softcapped(score: Tensor, *places: Tensor) -> Tensor:

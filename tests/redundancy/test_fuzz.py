@@ -58,7 +58,7 @@ class Network(nn.Module):
 
 
 class Side(nn.Module):
-    """Networks on the same input, their outputs beside each other."""
+    """Networks on the same input, their outputs side by side."""
 
     def __init__(self, draw: random.Random, count: int) -> None:
         super().__init__()
@@ -125,16 +125,16 @@ def test_the_fuzzer_goes_on_behind_its_ledger(tmp_path: Path, capsys: pytest.Cap
             assert fuzzer() == (1 if modules == 5 else 0)
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [(each["first"], each["end"]) for each in lines] == [(40, 42), (42, 44), (44, 46)]
-    said = capsys.readouterr().out
-    assert "6 modules compared (numbers 40 to 45): 1 false proofs; all freedom proved in 5 (83.3%)" in said
+    printed = capsys.readouterr().out
+    assert "6 modules compared (numbers 40 to 45): 1 false proofs; all freedom proved in 5 (83.3%)" in printed
     changed = {**lines[0], "method": "another"}
     path.write_text("\n".join(json.dumps(each) for each in (changed, *lines[1:])) + "\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.argv", ["audit_fuzz", "--ledger", str(path), "--modules", "4"])
         fuzzer()
-    said = capsys.readouterr().out
-    assert "With other sources of the grammar or of the static method: 2 modules compared (numbers 40 to 41)" in said
-    assert "4 modules compared (numbers 42 to 45)" in said
+    printed = capsys.readouterr().out
+    assert "With other sources of the grammar or of the static method: 2 modules compared (numbers 40 to 41)" in printed
+    assert "4 modules compared (numbers 42 to 45)" in printed
 
 
 def _without_a_model(make: type, first: int, count: int, _: float) -> object:
@@ -146,11 +146,11 @@ def _without_a_model(make: type, first: int, count: int, _: float) -> object:
 
 
 def unchanged(case: Case) -> None:
-    assert case.found.space.dim >= NETWORKS  # at the very least each network has something before its head or in it
-    assert change(case, case.found.space, generic(case.model)) <= ROUNDING
+    assert case.analysis.space.dim >= NETWORKS  # at the very least each network has something before its head or in it
+    assert change(case, case.analysis.space, generic(case.model)) <= ROUNDING
 
 
-def _unmoved(call: rule.Call, *_: object, **__: object) -> list[Output]:
+def _unmoved(call: rule.OpCall, *_: object, **__: object) -> list[Output]:
     """A rule that is wrong for nearly every operation: no output shifts, whatever the inputs do."""
     return call.all_unmoved()
 
@@ -163,4 +163,4 @@ SMALL = [(1, 4), (2, 4), (3, 4), (4, 4)]
 def test_a_wrong_rule_is_caught(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(rules(), op, _unmoved)
     cases = (networks(seed, count) for seed, count in SMALL)
-    assert any(change(case, case.found.space, generic(case.model)) > 1e3 * ROUNDING for case in cases)
+    assert any(change(case, case.analysis.space, generic(case.model)) > 1e3 * ROUNDING for case in cases)

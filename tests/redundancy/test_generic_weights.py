@@ -37,9 +37,9 @@ def test_scales_of_channels_are_of_one_size_and_all_different(scale: float, shap
 
 @pytest.mark.compiled
 def test_a_bias_under_layer_scale_depends_on_its_own_coordinates_alone() -> None:
-    """What the last norm does not see, one number, is solved for channel by channel: no dense map of all channels."""
+    """The one number that the last norm does not see is solved for channel by channel: no dense map of all channels."""
     torch.manual_seed(0)
     case = audited(Scaled(1e-6), torch.randn(2, 3, WIDTH))
-    (map_of_bias,) = case.found.space.maps["down.bias"].values()
+    (map_of_bias,) = case.analysis.space.maps["down.bias"].values()
     assert map_of_bias.width == 1
-    assert case.found.space.dim == 1 + (WIDTH + 8 - 8)  # and what the first norm adds, the biases of `up` take back
+    assert case.analysis.space.dim == 1 + (WIDTH + 8 - 8)  # and what the first norm adds, the biases of `up` take back

@@ -59,15 +59,15 @@ class Keys(nn.Module):
 
 def test_sizes_and_errors_are_those_by_hand() -> None:
     x = torch.tensor([[[1.0, 1.0], [-1.0, -1.0]]])
-    (found,) = cached_keys(Keys(126.0), Keys(0.0), x)
-    assert (found.before.largest, found.before.center, found.before.spread) == (127.0, 126.0, 1.0)
-    assert (found.after.largest, found.after.center, found.after.spread) == (1.0, 0.0, 1.0)
-    assert found.after.int8 == found.after.int4 == 0.0
+    (keys,) = cached_keys(Keys(126.0), Keys(0.0), x)
+    assert (keys.before.largest, keys.before.center, keys.before.spread) == (127.0, 126.0, 1.0)
+    assert (keys.after.largest, keys.after.center, keys.after.spread) == (1.0, 0.0, 1.0)
+    assert keys.after.int8 == keys.after.int4 == 0.0
     # 127 and 1 have a scale of 1, 125 and -1 one of 125/127: -1 is stored as -0.984.
     error = 1 - 125 / 127
-    assert found.before.int8 == pytest.approx((error**2 / 4) ** 0.5)
+    assert keys.before.int8 == pytest.approx((error**2 / 4) ** 0.5)
     # In 4 bits the scales are 127/7 and 125/7, so that 1 and -1 are stored as 0.
-    assert found.before.int4 == pytest.approx((2 / 4) ** 0.5)
+    assert keys.before.int4 == pytest.approx((2 / 4) ** 0.5)
 
 
 def test_a_bias_that_walked_costs_digits_that_the_canonical_form_returns(capsys: pytest.CaptureFixture[str]) -> None:

@@ -40,14 +40,14 @@ def test_shared_keys_of_content_and_positions() -> None:
     """Shifts a of content queries, b of position queries and c of content keys change a score by (a + b) k_j + a p_k + c p_q,
     which is none where b = -a and W_k a + W_q c is a normal of the places; position keys are free: 6 + 1."""
     case = audited(Disentangled(1.0).eval(), torch.randn(2, 7, D))
-    assert case.found.space.dim == counted(case) == D + 1
+    assert case.analysis.space.dim == counted(case) == D + 1
     hold(case)
 
 
 @pytest.mark.parametrize("share", [2.0, -1.0])
 def test_unequal_shares_are_weighed(share: float) -> None:
     case = audited(Disentangled(share).eval(), torch.randn(2, 7, D))
-    assert case.found.space.dim <= counted(case)
+    assert case.analysis.space.dim <= counted(case)
     hold(case)
 
 
@@ -69,7 +69,7 @@ def test_a_norm_of_rows_that_nothing_reads() -> None:
     dims = []
     for reads in (1, 2):
         case = audited(ClassAttention(reads).eval(), torch.randn(2, 4, D))
-        dims.append(case.found.space.dim)
+        dims.append(case.analysis.space.dim)
         assert dims[-1] == counted(case)
         hold(case)
     # Where the other rows are not read, the first norm's shift need not be constant in them.
@@ -93,7 +93,7 @@ class Swapped(nn.Module):
 def test_a_factor_that_moves_itself(kept: bool, dim: int) -> None:
     """(one + x) other - other one is x other: the first bias is free, the second is not."""
     case = audited(Swapped(kept).eval(), torch.randn(2, 4, D))
-    assert case.found.space.dim == counted(case) == (0 if kept else dim)
+    assert case.analysis.space.dim == counted(case) == (0 if kept else dim)
     hold(case)
 
 
@@ -118,7 +118,7 @@ def _any_factor(products: tuple[like_factors.Product, like_factors.Product], *re
 def test_factors_taken_for_the_same_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arithmetic, "merged_source", _any_factor)
     case = audited(Halves().eval(), torch.randn(2, 4, D))
-    assert change(case, case.found.space, generic(case.model)) > 1e3 * ROUNDING
+    assert change(case, case.analysis.space, generic(case.model)) > 1e3 * ROUNDING
 
 
 def test_rows_that_are_read_after_all_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,4 +131,4 @@ def test_rows_that_are_read_after_all_are_caught(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(propagation, "as_read", first_alone)
     case = audited(ClassAttention(2).eval(), torch.randn(2, 4, D))
-    assert change(case, case.found.space, generic(case.model)) > 1e3 * ROUNDING
+    assert change(case, case.analysis.space, generic(case.model)) > 1e3 * ROUNDING

@@ -9,6 +9,7 @@ from addnorm.redundancy.algebra.linear_map import LinearMap, dense, identity
 from addnorm.redundancy.algebra.rank import null_space, rank
 from addnorm.redundancy.execution.tracked_parameters import TrackedParameter, TrackedParameters
 from addnorm.redundancy.graph.null_space import NullSpace
+from addnorm.redundancy.rewriting.folds import compensations
 
 
 def tracked(**sizes: int) -> TrackedParameters:
@@ -73,16 +74,13 @@ def test_projection(space: NullSpace) -> None:
 
 def test_folding(space: NullSpace) -> None:
     wanted = torch.tensor([1.0, 1.0], dtype=torch.float64)
-    moved = space.solve({"v.again": wanted})
-    assert moved is not None
-    assert set(moved) == {"v", "o"}
-    # o = -W v + t (1, 1) = (-3, -1) + t (1, 1), least for t = 2.
-    assert torch.allclose(moved["o"], torch.tensor([-1.0, 1.0], dtype=torch.float64))
-    assert space.solve({"v": wanted}, keep=["o"]) is None
-    assert space.solve({"u": torch.ones(1)}) is None
-    alone = space.solve({"k": torch.ones(3)}, keep=["v", "o"])
-    assert alone is not None
-    assert set(alone) == {"k"}
+    (fold,) = compensations(space, space.tracked["v.again"], wanted)
+    assert fold.moved.keys() == {"o"}
+    assert torch.equal(fold.moved["o"], torch.tensor([-3.0, -1.0], dtype=torch.float64))  # o = -W v
+    assert space.contains({"v": wanted, **fold.moved})
+    assert list(compensations(space, space.tracked["u"], torch.ones(1).double())) == []
+    (alone,) = compensations(space, space.tracked["k"], torch.ones(3).double())
+    assert alone.moved == {}
 
 
 def test_unknown_names_and_sizes(space: NullSpace) -> None:

@@ -29,23 +29,23 @@ def numeric(model: nn.Module, inputs: object, **options: object) -> Audit:
 
 
 def test_softmax_attention_cancels_its_key_bias_and_preserves_its_value_bias() -> None:
-    found = numeric(seeded(toys.Attention), data(2, 4, WIDTH))
-    assert counts(found) == {
+    audit = numeric(seeded(toys.Attention), data(2, 4, WIDTH))
+    assert counts(audit) == {
         "q.bias": (0, 0),
         "k.bias": (WIDTH, WIDTH),
         "v.bias": (0, WIDTH),
         "o.bias": (0, WIDTH),
     }
-    assert found.joint_null == 2 * WIDTH
-    assert [each.verdict for each in found.findings] == ["effective", "redundant", "foldable", "foldable"]
-    assert found.finding("v.bias").fold_into[0].formula == "o.bias += o.weight @ v.bias"
+    assert audit.joint_null == 2 * WIDTH
+    assert [each.verdict for each in audit.findings] == ["effective", "redundant", "foldable", "foldable"]
+    assert audit.finding("v.bias").fold_into[0].formula == "o.bias += o.weight @ v.bias"
 
 
 def test_layer_norm_cancels_the_mean() -> None:
-    found = numeric(seeded(lambda: nn.Sequential(nn.Linear(3, 5), nn.LayerNorm(5))), data(4, 3))
-    assert counts(found) == {"0.bias": (1, 1), "1.bias": (0, 0)}
-    assert found.findings[0].directions.kind == "all-ones"
-    assert found.findings[0].verdict == "partly redundant"
+    audit = numeric(seeded(lambda: nn.Sequential(nn.Linear(3, 5), nn.LayerNorm(5))), data(4, 3))
+    assert counts(audit) == {"0.bias": (1, 1), "1.bias": (0, 0)}
+    assert audit.findings[0].directions.kind == "all-ones"
+    assert audit.findings[0].verdict == "partly redundant"
 
 
 def test_batch_norm_cancels_a_bias_with_batch_statistics_and_absorbs_it_otherwise() -> None:
@@ -59,11 +59,11 @@ def test_batch_norm_cancels_a_bias_with_batch_statistics_and_absorbs_it_otherwis
 
 
 def test_post_norm_joint_redundancy_has_the_dimension_that_follows_from_the_algebra() -> None:
-    found = numeric(seeded(toys.PostNorm), data(2, 4, WIDTH))
-    of = counts(found)
+    audit = numeric(seeded(toys.PostNorm), data(2, 4, WIDTH))
+    of = counts(audit)
     # v shifts pass into o; o and the first shift act together on what the second norm reads, where the mean is free, too.
     # So the free vectors are: k, v, the first shift, the second shift, and one mean before each of the two later norms.
-    assert found.joint_null == 4 * WIDTH + 2
+    assert audit.joint_null == 4 * WIDTH + 2
     assert of["attention.k.bias"] == (WIDTH, WIDTH)
     assert of["attention.v.bias"] == (1, WIDTH)
     assert of["attention.o.bias"] == (1, WIDTH)
@@ -73,9 +73,9 @@ def test_post_norm_joint_redundancy_has_the_dimension_that_follows_from_the_alge
 
 def test_keys_in_a_plane_cancel_query_shifts_along_its_normal() -> None:
     """One head as wide as the stream: the norm takes one direction from the keys, and queries may move along what it leaves."""
-    found = numeric(seeded(toys.PostNorm, 1), data(2, 4, WIDTH))
-    assert counts(found)["attention.q.bias"] == (1, WIDTH)
-    assert found.joint_null == 4 * WIDTH + 3
+    audit = numeric(seeded(toys.PostNorm, 1), data(2, 4, WIDTH))
+    assert counts(audit)["attention.q.bias"] == (1, WIDTH)
+    assert audit.joint_null == 4 * WIDTH + 3
 
 
 def test_the_loss_and_the_softmax_cancel_a_shift_of_all_classes() -> None:
@@ -96,31 +96,31 @@ def test_the_loss_and_the_softmax_cancel_a_shift_of_all_classes() -> None:
 
 
 def test_a_padding_row_matters_although_its_gradient_is_zero() -> None:
-    found = numeric(seeded(toys.Padded), tokens(2, 8), track="bias+tables")
-    assert counts(found)["table.weight"] == (0, 0)
+    audit = numeric(seeded(toys.Padded), tokens(2, 8), track="bias+tables")
+    assert counts(audit)["table.weight"] == (0, 0)
 
 
 def test_a_bias_that_only_chooses_experts_matters_although_it_has_no_gradient() -> None:
-    found = numeric(seeded(toys.Routed), data(2, 8, WIDTH), track="correction")
-    assert found.finding("correction").redundant_dof == 0
+    audit = numeric(seeded(toys.Routed), data(2, 8, WIDTH), track="correction")
+    assert audit.finding("correction").redundant_dof == 0
 
 
 def test_units_inactive_at_these_weights_are_not_dead() -> None:
-    found = numeric(seeded(toys.Dead), data(2, 8, WIDTH))
-    assert found.finding("up.bias").verdict == "effective"
+    audit = numeric(seeded(toys.Dead), data(2, 8, WIDTH))
+    assert audit.finding("up.bias").verdict == "effective"
 
 
 def test_a_single_token_does_not_make_the_query_bias_look_redundant() -> None:
-    found = numeric(seeded(toys.Attention), data(1, 1, WIDTH))
-    assert counts(found)["q.bias"] == (0, 0)
-    assert found.assumptions[-1] == "inputs have lengths 1, 2, 6"
+    audit = numeric(seeded(toys.Attention), data(1, 1, WIDTH))
+    assert counts(audit)["q.bias"] == (0, 0)
+    assert audit.assumptions[-1] == "inputs have lengths 1, 2, 6"
 
 
 def test_a_branch_initialised_to_zero_is_tested_with_generic_weights() -> None:
     with torch.random.fork_rng([]):
         model = toys.ZeroStart()
-    found = numeric(model, data(2, 4, WIDTH))
-    assert {each.verdict for each in found.findings if each.parameter in ("up.bias", "side.bias")} == {"effective"}
+    audit = numeric(model, data(2, 4, WIDTH))
+    assert {each.verdict for each in audit.findings if each.parameter in ("up.bias", "side.bias")} == {"effective"}
 
 
 def test_pure_noise_is_null_beside_a_block_of_large_gradients() -> None:
@@ -133,11 +133,11 @@ def test_pure_noise_is_null_beside_a_block_of_large_gradients() -> None:
 
 @pytest.mark.parametrize(("base", "verdict", "negligible"), [(100.0, "effective", 0), (1e20, "effective", 2)])
 def test_slow_rotary_pairs_are_negligible_with_their_effect(base: float, verdict: str, negligible: int) -> None:
-    found = numeric(seeded(toys.Rotary, base), data(2, 4, 4)).finding("k.bias")
-    assert (found.verdict, found.negligible_dof, found.redundant_dof) == (verdict, negligible, 0)
+    audit = numeric(seeded(toys.Rotary, base), data(2, 4, 4)).finding("k.bias")
+    assert (audit.verdict, audit.negligible_dof, audit.redundant_dof) == (verdict, negligible, 0)
     if negligible:
-        assert found.effect is not None
-        assert 0 < found.effect < NEGLIGIBLE
+        assert audit.effect is not None
+        assert 0 < audit.effect < NEGLIGIBLE
 
 
 def test_casts_to_float32_inside_a_model_do_not_limit_the_precision() -> None:
@@ -158,9 +158,9 @@ def test_casts_to_float32_inside_a_model_do_not_limit_the_precision() -> None:
 def test_grouped_products_run_in_float64() -> None:
     rows, matrices, ends = data(5, 3), data(2, 3, 4), torch.tensor([2, 5], dtype=torch.int32)
     with Float64Mode():
-        found = torch.nn.functional.grouped_mm(rows.double(), matrices.double(), offs=ends)
+        audit = torch.nn.functional.grouped_mm(rows.double(), matrices.double(), offs=ends)
     expected = torch.cat([rows[:2] @ matrices[0], rows[2:] @ matrices[1]])
-    torch.testing.assert_close(found.float(), expected)
+    torch.testing.assert_close(audit.float(), expected)
 
 
 def test_dropout_in_training_keeps_the_key_bias_redundant_and_the_value_bias_not_foldable() -> None:
@@ -169,17 +169,17 @@ def test_dropout_in_training_keeps_the_key_bias_redundant_and_the_value_bias_not
             weights = torch.softmax(self.q(x) @ self.k(x).transpose(1, 2), dim=-1)
             return self.o(nn.functional.dropout(weights, 0.5, self.training) @ self.v(x))
 
-    found = counts(numeric(seeded(Dropping), data(2, 5, WIDTH), training=True))
-    assert found["k.bias"] == (WIDTH, WIDTH)
-    assert found["v.bias"] == (0, 0)
+    audit = counts(numeric(seeded(Dropping), data(2, 5, WIDTH), training=True))
+    assert audit["k.bias"] == (WIDTH, WIDTH)
+    assert audit["v.bias"] == (0, 0)
 
 
 def test_with_too_many_scalars_only_parameters_without_effect_are_decided(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("addnorm.redundancy.analysis.COUNTED_ALONE", 3)
-    found = numeric(seeded(toys.Attention), data(2, 4, WIDTH))
-    assert found.finding("k.bias").verdict == "redundant"
-    assert found.finding("q.bias").verdict == "undecided"
-    assert "only up to 3 scalars" in found.notes[0]
+    audit = numeric(seeded(toys.Attention), data(2, 4, WIDTH))
+    assert audit.finding("k.bias").verdict == "redundant"
+    assert audit.finding("q.bias").verdict == "undecided"
+    assert "only up to 3 scalars" in audit.notes[0]
 
 
 def test_all_rows_are_read_although_six_random_inputs_leave_some_out() -> None:
@@ -193,11 +193,11 @@ def test_all_rows_are_read_although_six_random_inputs_leave_some_out() -> None:
         def forward(self, ids: Tensor) -> Tensor:
             return torch.tanh(self.head(self.table(ids)))
 
-    found = numeric(seeded(Looking), tokens(1, 2), track="bias+tables")
+    audit = numeric(seeded(Looking), tokens(1, 2), track="bias+tables")
     # All rows together move against the head's bias; no row moves alone, and no row is left unread.
-    assert counts(found) == {"table.weight": (0, 3), "head.bias": (0, 3)}
-    assert found.finding("table.weight").verdict == "foldable"
-    assert found.joint_null == 3
+    assert counts(audit) == {"table.weight": (0, 3), "head.bias": (0, 3)}
+    assert audit.finding("table.weight").verdict == "foldable"
+    assert audit.joint_null == 3
 
 
 def test_rows_that_no_input_reads_are_undecided() -> None:
@@ -211,8 +211,8 @@ def test_rows_that_no_input_reads_are_undecided() -> None:
                 raise ValueError("made for four positions")
             return torch.tanh(self.head(x + self.table(torch.arange(4))))
 
-    found = numeric(seeded(Positions), data(2, 4, 2), track="bias+tables")
-    table = found.finding("table.weight")
+    audit = numeric(seeded(Positions), data(2, 4, 2), track="bias+tables")
+    table = audit.finding("table.weight")
     assert table.verdict == "undecided"
     assert table.redundant_dof == 0
     assert table.reason == "none of the inputs tried reads 10 of its 18 numbers."
@@ -246,9 +246,9 @@ def test_experts_that_no_input_selects_are_undecided() -> None:
 
 
 def test_experts_that_the_given_inputs_never_reach_are_named() -> None:
-    found = numeric(seeded(Mixture, -1e9), data(2, 8, WIDTH), track="experts.*bias")
-    assert [each.parameter for each in found.findings] == ["experts.0.bias", "experts.1.bias"]
-    assert "no given input reaches experts.2.bias, so nothing is concluded about it" in found.notes
+    audit = numeric(seeded(Mixture, -1e9), data(2, 8, WIDTH), track="experts.*bias")
+    assert [each.parameter for each in audit.findings] == ["experts.0.bias", "experts.1.bias"]
+    assert "no given input reaches experts.2.bias, so nothing is concluded about it" in audit.notes
 
 
 def test_with_many_scalars_an_unselected_expert_is_not_called_dead(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,8 +263,8 @@ def test_with_many_scalars_an_unselected_expert_is_not_called_dead(monkeypatch: 
             return super().forward(x) * self.rows[(x[:, :, 0] > 1e9).long()].exp()
 
     monkeypatch.setattr("addnorm.redundancy.analysis.COUNTED_ALONE", 3)
-    found = numeric(seeded(Idle), data(2, 4, WIDTH), track="rows|k.bias")
-    assert {each.parameter: each.verdict for each in found.findings} == {"k.bias": "redundant", "rows": "undecided"}
+    audit = numeric(seeded(Idle), data(2, 4, WIDTH), track="rows|k.bias")
+    assert {each.parameter: each.verdict for each in audit.findings} == {"k.bias": "redundant", "rows": "undecided"}
 
 
 class Counted(nn.Module):
@@ -312,10 +312,10 @@ class KeysAlone(nn.Module):
     ("leak", "verdict", "redundant"), [(0.0, "redundant", 6), (1e-9, "undecided", 0), (1e-3, "partly redundant", 5)]
 )
 def test_where_all_gradients_are_rounding_nothing_is_effective(leak: float, verdict: str, redundant: int) -> None:
-    """With one bias and no other gradient beside it, rounding was measured by rounding and called an effect."""
+    """With one bias and no other gradient next to it, rounding was measured by rounding and called an effect."""
     torch.manual_seed(0)
-    found = addnorm.audit(KeysAlone(leak), (torch.randn(2, 5, 6),), methods="numeric").findings[0]
-    assert (found.parameter, found.verdict, found.redundant_dof) == ("k.bias", verdict, redundant)
+    audit = addnorm.audit(KeysAlone(leak), (torch.randn(2, 5, 6),), methods="numeric").findings[0]
+    assert (audit.parameter, audit.verdict, audit.redundant_dof) == ("k.bias", verdict, redundant)
 
 
 @pytest.mark.parametrize(("unseen", "gradients"), [(False, [1]), (True, [1, 8, 8])])
@@ -326,14 +326,14 @@ def test_one_gradient_is_computed_where_it_decides_all(
     key's bias more are computed, which show no effect either."""
     asked: list[int] = []
     rows = Probe.rows
-    monkeypatch.setattr("addnorm.redundancy.analysis.COUNTED_BESIDE", 0)
+    monkeypatch.setattr("addnorm.redundancy.analysis.COUNTED_WITH_PROOF", 0)
     monkeypatch.setattr(Probe, "rows", lambda self, *given, **at: asked.append(given[2]) or rows(self, *given, **at))
     if unseen:
         monkeypatch.setattr(NullSpace, "redundant", lambda self, name: torch.zeros(0, self.tracked[name].size).double())
-    found = addnorm.audit(seeded(toys.Attention), data(2, 4, WIDTH))
+    audit = addnorm.audit(seeded(toys.Attention), data(2, 4, WIDTH))
     assert asked == gradients
-    assert found.finding("k.bias").verdict == ("unproved" if unseen else "redundant")
-    assert found.finding("q.bias").verdict == "effective"
+    assert audit.finding("k.bias").verdict == ("unproved" if unseen else "redundant")
+    assert audit.finding("q.bias").verdict == "effective"
 
 
 def test_weights_that_are_widened_are_perturbed_by_one_step_up_or_down() -> None:

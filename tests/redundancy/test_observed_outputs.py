@@ -177,15 +177,15 @@ def test_only_transformers_outputs_have_auxiliary_fields() -> None:
     assert names.observed == ("logits",)
     assert names.omitted == ("loss", "decoder_attentions", "encoder_last_hidden_state")
     inner = outputs.BaseModelOutputWithPooling(last_hidden_state=one, pooler_output=one, hidden_states=(one, one))
-    names = observed_names({"mine": inner, "attentions": one}, "logits")
-    assert names.observed == ("mine.last_hidden_state", "mine.pooler_output", "attentions")
-    assert names.omitted == ("mine.hidden_states",)
+    names = observed_names({"own": inner, "attentions": one}, "logits")
+    assert names.observed == ("own.last_hidden_state", "own.pooler_output", "attentions")
+    assert names.omitted == ("own.hidden_states",)
 
 
 def test_the_softmax_concerns_scores_and_no_axis_of_one_entry() -> None:
     scores, other = data(2, 3), data(2, 1)
-    found = observed({"logits": scores, "values": scores, "step": torch.tensor(3)}, "softmax")
-    torch.testing.assert_close(found, (scores.log_softmax(-1), scores, torch.tensor(3)))
+    tensors = observed({"logits": scores, "values": scores, "step": torch.tensor(3)}, "softmax")
+    torch.testing.assert_close(tensors, (scores.log_softmax(-1), scores, torch.tensor(3)))
     assert observed(other, "softmax")[0] is other
     assert observed((other, scores.sum()), "loss")[1].dim() == 0
 

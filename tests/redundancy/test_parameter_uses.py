@@ -1,4 +1,4 @@
-"""Biases that are not added as they are: joined with others first, or beside a weight that a hook computes."""
+"""Biases that are not added as they are: joined with others first, or next to a weight that a hook computes."""
 
 import pytest
 import torch
@@ -32,7 +32,7 @@ def test_biases_joined_with_constants_are_found(zeros: str) -> None:
     torch.manual_seed(0)
     case = audited(Joined(zeros).eval(), torch.randn(2, 5, 8))
     assert case.tracked.names == ("q_bias", "v_bias", "out.bias")
-    assert case.found.space.dim == counted(case) == 8
+    assert case.analysis.space.dim == counted(case) == 8
     hold(case)
 
 
@@ -64,4 +64,4 @@ def test_a_bias_beside_a_normalised_weight_is_found(norm) -> None:
     model = nn.Sequential(norm(nn.Conv1d(4, 6, 3)), nn.Conv1d(6, 2, 1)).eval()
     case = audited(model, torch.randn(2, 4, 8))
     assert case.tracked.names == ("0.bias", "1.bias")
-    assert case.found.space.dim == counted(case) == 6
+    assert case.analysis.space.dim == counted(case) == 6

@@ -81,12 +81,12 @@ class Difference(nn.Module):
 def test_rounding_follows_the_condition_of_the_model() -> None:
     """The two weights differ in sign half of the time: over four cases the change is 2 large x step with probability 15/16,
     and with these seeds it is."""
-    found = []
+    roundings = []
     for large in (4.0, 4096.0):
         model = Difference(large)
         x = torch.randn(2, 3, 1)
         tracked = track_parameters(model, x)
         copied = copy_of(model, torch.float64)
         cases = Cases.of(copied, bind(x), "logits")
-        found.append(Probe(copied, tracked, "logits").rounding([(0, cases(number)[1]) for number in range(4)]))
-    assert 500 < found[1] / found[0] < 2000
+        roundings.append(Probe(copied, tracked, "logits").rounding([(0, cases(number)[1]) for number in range(4)]))
+    assert 500 < roundings[1] / roundings[0] < 2000

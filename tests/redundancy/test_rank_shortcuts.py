@@ -9,7 +9,7 @@ from torch import nn
 from addnorm.redundancy.algebra import rank as rules
 from addnorm.redundancy.algebra.rank import conditioned, fewer_rows, kernel_and_clarity, rank
 from addnorm.redundancy.graph.equations import without_repeats
-from addnorm.redundancy.graph.shift import Dense, Diagonal
+from addnorm.redundancy.graph.shift import DenseTerm, DiagonalTerm
 
 
 def _matrix(rows: int, columns: int, values: list[float], seed: int = 0) -> np.ndarray:
@@ -88,12 +88,12 @@ def test_squares_decide_nothing_below_their_rounding() -> None:
 def test_repeated_entries_are_dropped_unless_a_map_differs() -> None:
     numbers = torch.tensor([[0.0, 1.0, 1.0, 1.0, 2.0]]).double()
     other = torch.tensor([[0.0, 0.0, 3.0, 3.0, 3.0]]).double()
-    one = without_repeats({0: Dense(numbers, 0.0)})
+    one = without_repeats({0: DenseTerm(numbers, 0.0)})
     assert one[0].reduced == (3,)
-    both = without_repeats({0: Dense(numbers, 0.0), 1: Dense(other, 0.0)})
+    both = without_repeats({0: DenseTerm(numbers, 0.0), 1: DenseTerm(other, 0.0)})
     assert both[0].reduced == both[1].reduced == (4,)  # entries 2 and 3 repeat in both
-    beside = Diagonal(torch.ones(5).double(), 0, 1, 0.0)
-    assert without_repeats({0: Dense(numbers, 0.0), 1: beside})[0].reduced == (5,)
+    diagonal = DiagonalTerm(torch.ones(5).double(), 0, 1, 0.0)
+    assert without_repeats({0: DenseTerm(numbers, 0.0), 1: diagonal})[0].reduced == (5,)
     assert without_repeats({}) == {}
 
 
@@ -117,5 +117,5 @@ class Image(nn.Module):
 def test_counts_of_an_image_model_are_those_of_its_jacobian() -> None:
     torch.manual_seed(0)
     case = audited(Image().eval(), torch.randn(2, 3, 16, 16))
-    assert case.found.space.dim == counted(case)
-    assert case.found.space.dim > 0
+    assert case.analysis.space.dim == counted(case)
+    assert case.analysis.space.dim > 0

@@ -21,8 +21,8 @@ def outputs(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
 
 
 def row(certificate: Certificate, mode: str, dtype: str) -> float:
-    (found,) = (each.difference for each in certificate.compared if (each.mode, each.dtype) == (mode, dtype))
-    return found
+    (difference,) = (each.difference for each in certificate.compared if (each.mode, each.dtype) == (mode, dtype))
+    return difference
 
 
 def test_the_key_bias_is_removed_and_the_output_bias_absorbs_the_value_bias() -> None:
@@ -94,13 +94,13 @@ def test_classes_that_need_numbers_get_zeros_that_are_not_trained() -> None:
 
 def test_a_preference_decides_which_of_two_is_removed_and_the_limit_refuses_large_amplification() -> None:
     model = seeded(toys.Attention)
-    found = numeric(model, data(2, 4, WIDTH))
-    _, first = found.strip(prefer=["o.bias"], max_amplification=1e9)
+    audit = numeric(model, data(2, 4, WIDTH))
+    _, first = audit.strip(prefer=["o.bias"], max_amplification=1e9)
     assert first.removed == ("o.bias", "k.bias")
-    _, second = found.strip(prefer=["o.bias"], max_amplification=1e-3)
+    _, second = audit.strip(prefer=["o.bias"], max_amplification=1e-3)
     assert "o.bias" in second.refused
     with pytest.raises(InputError, match=r"expected `prefer` to match removable parameters, got 'nothing'.*k.bias"):
-        found.strip(prefer=["nothing"])
+        audit.strip(prefer=["nothing"])
 
 
 def test_biases_at_zero_are_removed_only_if_any_value_could_be() -> None:
@@ -114,11 +114,11 @@ def test_biases_at_zero_are_removed_only_if_any_value_could_be() -> None:
 
 def test_a_model_changed_since_its_audit_is_not_rewritten() -> None:
     model = seeded(toys.Attention)
-    found = numeric(model, data(2, 4, WIDTH))
+    audit = numeric(model, data(2, 4, WIDTH))
     with torch.no_grad():
         model.k.bias.add_(1)
     with pytest.raises(InputError, match="as they were at the audit, got changed ones"):
-        found.strip()
+        audit.strip()
 
 
 def test_the_canonical_form_is_smallest_equivalent_and_unique() -> None:

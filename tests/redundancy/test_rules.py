@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from null_checks import audited, counted, hold
 from torch import nn
+from toys import Behind
 
 from addnorm.redundancy.graph.rules import rules
 
@@ -79,8 +80,8 @@ def refilled(scores: torch.Tensor, fill: float) -> torch.Tensor:
 
 def largest_two(scores: torch.Tensor, fill: float) -> torch.Tensor:
     """The two largest scores of each row, written between filled ones."""
-    found = scores.topk(2, -1)
-    return torch.full_like(scores, fill).scatter(-1, found.indices, found.values)
+    best = scores.topk(2, -1)
+    return torch.full_like(scores, fill).scatter(-1, best.indices, best.values)
 
 
 def below_second(scores: torch.Tensor, fill: float) -> torch.Tensor:
@@ -589,44 +590,33 @@ RULES: dict[str, Rule] = {
 }
 
 
-class Beside(nn.Module):
-    """Three operations, each behind a linear map of its own."""
-
-    def __init__(self, *ops: Op) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.ops = ops
-        self.maps = nn.ModuleList([nn.Linear(6, 6) for _ in ops])
-
-    def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
-        return [op(each(x), x) for op, each in zip(self.ops, self.maps, strict=True)]
-
-
 @pytest.fixture
 def reached(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """Operations whose rule was asked, filled in while a test runs."""
-    found: set[str] = set()
+    ops: set[str] = set()
 
     def noting(op: str, given: object) -> object:
         def asked(*args: object, **kwargs: object) -> object:
-            found.add(op)
+            ops.add(op)
             return given(*args, **kwargs)
 
         return asked
 
     for op, given in list(rules().items()):
         monkeypatch.setitem(rules(), op, noting(op, given))
-    return found
+    return ops
 
 
 @pytest.mark.parametrize("name", RULES)
 def test_rule(name: str, reached: set[str]) -> None:
     entry = RULES[name]
     ops, expected = zip(entry.positive, entry.near, entry.negative, strict=True)
-    case = audited(Beside(*ops), torch.randn(3, 4, 6))
-    found = tuple(len(case.found.space.redundant(f"maps.{at}.bias")) for at in range(3))
-    assert found == expected
-    assert case.found.space.dim == counted(case) == sum(expected)
+    case = audited(
+        Behind(lambda *given: [op(h, given[-1]) for op, h in zip(ops, given, strict=False)], 3), torch.randn(3, 4, 6)
+    )
+    sizes = tuple(len(case.analysis.space.redundant(f"maps.{at}.bias")) for at in range(3))
+    assert sizes == expected
+    assert case.analysis.space.dim == counted(case) == sum(expected)
     hold(case)
     assert reached & set(entry.ops.split())
 
@@ -676,7 +666,7 @@ def tied(module: nn.Module) -> nn.Module:
 
 
 def recurrent(module: Callable[[], nn.Module], pairs: int) -> tuple[tuple[Callable[[], nn.Module], int], ...]:
-    """A module in which `pairs` sums of two biases count, the same with three of them told apart, and with none."""
+    """A module in which `pairs` sums of two biases count, the same with three of them kept apart, and with none."""
     return (
         (lambda: Recurrent(module()), pairs),
         (lambda: ReadAgain(module()), pairs - 3),
@@ -708,7 +698,7 @@ def test_rule_with_its_own_parameters(op: str, reached: set[str]) -> None:
         torch.manual_seed(0)
         case = audited(build(), torch.randn(3, 4, 6), track="bias+tables")
         assert op in reached
-        assert case.found.space.dim == counted(case) == dim
+        assert case.analysis.space.dim == counted(case) == dim
         hold(case)
 
 
@@ -732,7 +722,7 @@ def test_the_first_bias_of_a_cell_absorbs_that_of_its_input(cell: type[nn.Module
     for seen, more in ((False, 6), (True, 0)):
         torch.manual_seed(0)
         case = audited(Fed(cell(6, 3), seen), torch.randn(3, 4, 6))
-        assert case.found.space.dim == counted(case) == pairs + more
+        assert case.analysis.space.dim == counted(case) == pairs + more
         hold(case)
 
 

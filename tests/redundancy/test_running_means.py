@@ -34,7 +34,7 @@ class Branches(nn.Module):
 
 
 def read_twice(m: Branches, x: Tensor) -> Tensor:
-    """What is removed moves one norm's input and an output's bias."""
+    """The removed bias moves one norm's input and an output's bias."""
     h = m.c(x) + m.b(x)
     return torch.relu(m.p(m.b(h))) + m.d(h)
 

@@ -29,10 +29,10 @@ Build = Callable[[int], tuple[torch.nn.Module, Any, dict[str, Any]]]
 def counts(build: Build, seed: int) -> tuple[object, ...]:
     """All counts of both methods, after they have agreed."""
     model, inputs, options = build(seed)
-    found = addnorm.audit(model, inputs, **options)
-    assert found.disagreements == (), f"seed {seed}"
-    assert found.joint_null == found.numeric_joint_null
-    return (found.joint_null, *((each.redundant_dof, each.absorbable_dof) for each in found.findings))
+    audit = addnorm.audit(model, inputs, **options)
+    assert audit.disagreements == (), f"seed {seed}"
+    assert audit.joint_null == audit.numeric_joint_null
+    return (audit.joint_null, *((each.redundant_dof, each.absorbable_dof) for each in audit.findings))
 
 
 @pytest.mark.parametrize("name", sampled(3, DRAWN_TWICE))

@@ -60,26 +60,26 @@ def test_inference_mode_and_autocast_around_it_change_nothing() -> None:
 
 def test_frozen_models_are_audited_like_others() -> None:
     model = seeded(toys.Attention).requires_grad_(False)
-    found = addnorm.audit(model, data(2, 4, WIDTH), methods="numeric")
-    assert found.finding("k.bias").verdict == "redundant"
+    audit = addnorm.audit(model, data(2, 4, WIDTH), methods="numeric")
+    assert audit.finding("k.bias").verdict == "redundant"
     assert not any(parameter.requires_grad for parameter in model.parameters())
 
 
 def test_two_audits_at_once_give_the_results_of_each_alone() -> None:
     pairs = [(seeded(toys.Attention), data(2, 4, WIDTH)), (seeded(toys.Convolved), data(3, 2, 4, 4))]
     alone = [addnorm.audit(model, x, methods="numeric", training=True) for model, x in pairs]
-    found: dict[int, Audit] = {}
+    audits: dict[int, Audit] = {}
 
     def work(place: int) -> None:
         model, x = pairs[place % 2]
-        found[place] = addnorm.audit(model, x, methods="numeric", training=True)
+        audits[place] = addnorm.audit(model, x, methods="numeric", training=True)
 
     threads = [threading.Thread(target=work, args=(place,)) for place in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert [results(found[place]) for place in range(4)] == 2 * [results(each) for each in alone]
+    assert [results(audits[place]) for place in range(4)] == 2 * [results(each) for each in alone]
 
 
 ORDERS = [

@@ -38,13 +38,13 @@ def test_rows_that_tokens_index(norm: bool, free: int) -> None:
     torch.manual_seed(0)
     model = Looked(ROWS, WIDTH, norm=norm)
     case = audited(model, ids(ROWS), track="bias+tables")
-    assert case.found.space.dim == free
-    assert len(case.found.space.redundant("table.weight")) == (free if norm else 0)
+    assert case.analysis.space.dim == free
+    assert len(case.analysis.space.redundant("table.weight")) == (free if norm else 0)
     hold(case)
-    found = addnorm.audit(model, ids(ROWS), track="bias+tables")
+    audit = addnorm.audit(model, ids(ROWS), track="bias+tables")
     # Not by the rank of the gradients at one point: a norm hides a row's scale but for its eps, and behind a tanh that is
     # nearly flat there so little is left that it would count as nothing.
-    assert (found.joint_null, found.numeric_joint_null, found.disagreements) == (free, free, ())
+    assert (audit.joint_null, audit.numeric_joint_null, audit.disagreements) == (free, free, ())
 
 
 @pytest.mark.parametrize(("rows", "followed", "free"), [(128, 1024, 128), (129, 8, 1)])
@@ -54,7 +54,7 @@ def test_the_largest_table_that_is_tracked_entry_by_entry(rows: int, followed: i
     row; and a note says so."""
     assert LARGEST_TABLE == 1024
     torch.manual_seed(0)
-    found = addnorm.audit(Looked(rows, 8, norm=True), ids(24), track="bias+tables", methods="static")
-    table = found.finding("table.weight")
+    audit = addnorm.audit(Looked(rows, 8, norm=True), ids(24), track="bias+tables", methods="static")
+    table = audit.finding("table.weight")
     assert (table.size, table.redundant_dof) == (followed, free)
-    assert any("only for adding one row to all rows" in note for note in found.notes) == (rows == 129)
+    assert any("only for adding one row to all rows" in note for note in audit.notes) == (rows == 129)

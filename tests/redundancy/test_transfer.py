@@ -70,8 +70,8 @@ def test_a_wrong_step_does_not_pass(small: addnorm.Audit, monkeypatch: pytest.Mo
     honest = recipes._explained
 
     def careless(*arguments: object) -> object:
-        found = honest(*arguments)
-        return found and tuple(replace(term, times=0.999 * term.times) for term in found)
+        terms = honest(*arguments)
+        return terms and tuple(replace(term, times=0.999 * term.times) for term in terms)
 
     monkeypatch.setattr(recipes, "_explained", careless)
     _, certificate = small.transfer(bert(3, 16), TOKENS)

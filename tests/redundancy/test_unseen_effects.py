@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 import torch
+from test_missed_freedom import opaque
 from torch import Tensor, nn
-from toys import WIDTH, data, seeded
+from toys import WIDTH, Behind, data, seeded
 
 import addnorm
 
@@ -93,7 +94,7 @@ def test_an_expert_that_no_input_chooses_is_undecided_and_no_disagreement() -> N
 
 
 def test_with_many_scalars_an_expert_that_no_input_chooses_is_undecided_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("addnorm.redundancy.analysis.COUNTED_BESIDE", 3)
+    monkeypatch.setattr("addnorm.redundancy.analysis.COUNTED_WITH_PROOF", 3)
     audit = addnorm.audit(seeded(Choosing, -1e9), data(2, 8, WIDTH))
     assert audit.finding("second.bias").verdict == "undecided"
     assert audit.agreed
@@ -130,27 +131,17 @@ def test_a_static_method_without_the_rule_is_not_confirmed_by_zero_gradients(mon
 
 def test_the_static_method_alone_says_that_no_joint_move_was_tested() -> None:
     """The opaque operation's bias is effective to the static method, which has no rule for it; counted, another sentence."""
-    x = data(2, 6, 4)
-    alone = addnorm.audit(seeded(Opaque), x, methods="static").finding("k.bias")
+    keys = Behind(lambda k, x: opaque(x @ k.mT) @ x)
+    alone = addnorm.audit(keys, data(2, 6, WIDTH), methods="static").finding("maps.0.bias")
     assert alone.verdict == "effective"
-    assert "test_unseen_effects::opaque in the model, for which there is no rule, requires it unchanged" in alone.reason
+    assert "missed_freedom::softmax in the model, for which there is no rule, requires it unchanged" in alone.reason
     assert "no other parameter can compensate" not in alone.reason
     assert "the static method finds no parameter that compensates for it, and no joint move was tested" in alone.reason
+    x = data(2, 6, 4)
     known = addnorm.audit(seeded(nn.Linear, 4, 3), x)
     assert "no other parameter can compensate for it" in known.finding("bias").reason
     many = addnorm.audit(seeded(Many), x).finding("head.bias")
     assert "no joint move was tested" in many.reason
-
-
-class Opaque(nn.Module):
-    """Keys read by an operation of another library."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.k = nn.Linear(4, 4)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return opaque(x @ self.k(x).mT) @ x
 
 
 class Many(nn.Module):
@@ -162,13 +153,3 @@ class Many(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.head(self.wide(x).tanh())
-
-
-@torch.library.custom_op("test_unseen_effects::opaque", mutates_args=())
-def opaque(scores: Tensor) -> Tensor:
-    return scores.softmax(-1)
-
-
-@opaque.register_fake
-def _(scores: Tensor) -> Tensor:
-    return torch.empty_like(scores)

@@ -232,7 +232,7 @@ class Branches(nn.Module):
 def test_the_graph_of_a_failed_export_is_printed_only_when_asked_for(
     asked: bool, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """torch prints it, beside its logs. What the model prints stays."""
+    """torch prints it, in addition to its logs. What the model prints stays."""
     monkeypatch.setenv("TORCH_LOGS", "export" if asked else "")
     result = addnorm.audit(Branches(), data(2, 4), methods="static")
     assert result.methods == "numeric"

@@ -14,60 +14,60 @@ from null_checks import ROUNDING, audited, change
 from test_blocks import Between
 
 from addnorm.redundancy.execution.generic_weights import generic
-from addnorm.redundancy.graph.rule import Call
+from addnorm.redundancy.graph.rule import OpCall
 from addnorm.redundancy.graph.rules import rules
 from addnorm.redundancy.graph.rules.arithmetic import mul
 from addnorm.redundancy.graph.rules.products import linear
 from addnorm.redundancy.graph.rules.softmax import compare
 from addnorm.redundancy.graph.shift import broadcast, scaled, zero_shift
-from addnorm.redundancy.graph.value import Mask, Output, Plane, Value
+from addnorm.redundancy.graph.value import Mask, NodeValue, Output, Plane
 
 pytestmark = pytest.mark.compiled
 
 
-def rotation_without_position(call: Call, first: Any, second: Any = -1.0, **settings: Any) -> Output:
+def rotation_without_position(call: OpCall, first: Any, second: Any = -1.0, **settings: Any) -> Output:
     """Every position rotates as the first one does."""
-    if isinstance(second, Value) and second.known is not None and second.known.dim() > 1:
+    if isinstance(second, NodeValue) and second.known is not None and second.known.dim() > 1:
         angle = second.known[..., :1, :].expand(second.known.shape)
-        second = Value(second.shape, second.shift, angle)
+        second = NodeValue(second.shape, second.shift, angle)
     return mul(call, first, second, **settings)
 
 
-def norm_that_hides_its_own_shift(call: Call, value: Value, *rest: Any) -> list[Output]:
+def norm_that_hides_its_own_shift(call: OpCall, value: NodeValue, *rest: Any) -> list[Output]:
     """A layer norm cancels the mean of its own bias too."""
     call.demand_constant_value(value, [-1])
     return call.all_unmoved()
 
 
-def norm_along_any_axis(call: Call, value: Value, *rest: Any) -> list[Output]:
+def norm_along_any_axis(call: OpCall, value: NodeValue, *rest: Any) -> list[Output]:
     """A shift that is the same for all positions cancels."""
     call.demand_constant_value(value, [1])
     return call.all_unmoved()
 
 
-def linear_gelu(call: Call, value: Value, *_: Any, **__: Any) -> Output:
+def linear_gelu(call: OpCall, value: NodeValue, *_: Any, **__: Any) -> Output:
     return Output(scaled(value.shift, 0.5), value.data_shifts)
 
 
-def mask_forgotten(call: Call, value: Value, mask: Value, fill: Any) -> Output:
+def mask_forgotten(call: OpCall, value: NodeValue, mask: NodeValue, fill: Any) -> Output:
     """Filled entries shift as the others do."""
     return Output(broadcast(value.shift, call.shape), value.data_shifts)
 
 
-def any_mask_hides(call: Call, value: Value, mask: Value, fill: Any) -> Output:
+def any_mask_hides(call: OpCall, value: NodeValue, mask: NodeValue, fill: Any) -> Output:
     """A softmax ignores a filled entry, whatever its number."""
     return Output(broadcast(value.shift, call.shape), value.data_shifts, masked=Mask(hides=True, infinite=True))
 
 
-def comparison_that_never_jumps(call: Call, *_: Any, **__: Any) -> Output:
+def comparison_that_never_jumps(call: OpCall, *_: Any, **__: Any) -> Output:
     return call.unmoved()
 
 
-def norm_in_every_plane(call: Call, value: Value, *rest: Any) -> list[Output]:
+def norm_in_every_plane(call: OpCall, value: NodeValue, *rest: Any) -> list[Output]:
     """The entries add up to the same number, whatever the gains."""
-    found = rules()["native_layer_norm"](call, value, *rest)
+    outputs = rules()["native_layer_norm"](call, value, *rest)
     normal = torch.ones(1, call.shape[-1], dtype=torch.float64) / call.shape[-1] ** 0.5
-    return [Output(found[0].shift, plane=Plane(len(call.shape) - 1, lambda: normal))]
+    return [Output(outputs[0].shift, plane=Plane(len(call.shape) - 1, lambda: normal))]
 
 
 class _Sharing:
@@ -76,13 +76,13 @@ class _Sharing:
     def __init__(self) -> None:
         self.used = False
 
-    def __call__(self, call: Call, value: Value, weight: Value, bias: Value | None = None) -> Output:
+    def __call__(self, call: OpCall, value: NodeValue, weight: NodeValue, bias: NodeValue | None = None) -> Output:
         if bias is not None and not self.used:
-            self.used, bias = True, Value(bias.shape, zero_shift(bias.shape), bias.known)
+            self.used, bias = True, NodeValue(bias.shape, zero_shift(bias.shape), bias.known)
         return linear(call, value, weight, bias)
 
 
-def unmasked_table(call: Call, weight: Value, index: Value, *_: Any, **__: Any) -> Output:
+def unmasked_table(call: OpCall, weight: NodeValue, index: NodeValue, *_: Any, **__: Any) -> Output:
     """All rows have the same shift."""
     return call.unmoved()
 
@@ -106,10 +106,10 @@ def test_a_wrong_fact_is_caught(fact: str, monkeypatch: pytest.MonkeyPatch) -> N
     op, wrong, kind = FACTS[fact]
     x = torch.randn(3, TOKENS, WIDTH, generator=torch.Generator().manual_seed(0))
     honest = audited(Between(kind), x, track="bias+tables")
-    assert change(honest, honest.found.space, generic(honest.model)) <= ROUNDING
+    assert change(honest, honest.analysis.space, generic(honest.model)) <= ROUNDING
     monkeypatch.setitem(rules(), op, wrong)
     fooled = audited(Between(kind), x, track="bias+tables")
-    assert change(fooled, fooled.found.space, generic(fooled.model)) > 1e3 * ROUNDING
+    assert change(fooled, fooled.analysis.space, generic(fooled.model)) > 1e3 * ROUNDING
 
 
 def test_a_comparison_with_a_number_may_change(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,8 +124,8 @@ def test_a_comparison_with_a_number_may_change(monkeypatch: pytest.MonkeyPatch) 
             return (self.inner(x) > 0).to(x.dtype)
 
     x = torch.randn(3, TOKENS, WIDTH, generator=torch.Generator().manual_seed(0))
-    assert audited(Stepped(), x).found.space.dim == 0
+    assert audited(Stepped(), x).analysis.space.dim == 0
     assert rules()["gt"] is compare
     monkeypatch.setitem(rules(), "gt", comparison_that_never_jumps)
     fooled = audited(Stepped(), x)
-    assert change(fooled, fooled.found.space, generic(fooled.model)) > 0.1
+    assert change(fooled, fooled.analysis.space, generic(fooled.model)) > 0.1

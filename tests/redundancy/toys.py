@@ -1,6 +1,7 @@
 """Small models whose redundant biases are known by hand."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -28,6 +29,18 @@ def seeded(build: Callable[..., nn.Module], *args: object) -> nn.Module:
             for parameter in model.parameters():
                 parameter.add_(0.1 * torch.randn_like(parameter))
     return model
+
+
+class Behind(nn.Module):
+    """An operation behind linear maps: op(W_0 x + b_0, ..., x)."""
+
+    def __init__(self, op: Callable[..., Any], maps: int = 1) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.op, self.maps = op, nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(maps))
+
+    def forward(self, x: Tensor) -> Any:
+        return self.op(*(each(x) for each in self.maps), x)
 
 
 class Attention(nn.Module):

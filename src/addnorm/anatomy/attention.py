@@ -41,7 +41,7 @@ _SHAPES = {
 
 
 @dataclass(eq=False, kw_only=True)
-class Attended:
+class RecordedAttention:
     """One attention: torch's function of queries and keys, or weights that multiply values."""
 
     at: int
@@ -74,19 +74,19 @@ class _Rows:
 
 
 @dataclass(frozen=True, eq=False)
-class _Origin:
+class _AttentionOrigin:
     """Origin of a tensor: the products, the softmaxes and the attentions that it is computed from."""
 
     products: tuple[_Product, ...] = ()
     rows: tuple[_Rows, ...] = ()
-    attended: tuple[Attended, ...] = ()
+    attended: tuple[RecordedAttention, ...] = ()
 
 
 @dataclass(eq=False)
 class AttentionFollower:
     """Follows tensors of one pass; `attentions` are those of the pass so far."""
 
-    attentions: list[Attended] = field(default_factory=list)
+    attentions: list[RecordedAttention] = field(default_factory=list)
     _origins: WeakTensorKeyDictionary = field(default_factory=WeakTensorKeyDictionary)
     # Weak: the scores of all layers of a long text would not fit into memory together.
 
@@ -105,25 +105,30 @@ class AttentionFollower:
         elif func not in _PROJECTIONS:
             self._pass_on(func, args, kwargs, out)
 
-    def _origin(self, tensor: Any) -> _Origin:
-        origin: _Origin = self._origins.get(tensor, _Origin()) if isinstance(tensor, Tensor) else _Origin()
+    def _origin(self, tensor: Any) -> _AttentionOrigin:
+        origin: _AttentionOrigin = (
+            self._origins.get(tensor, _AttentionOrigin()) if isinstance(tensor, Tensor) else _AttentionOrigin()
+        )
         return origin
 
-    def _keep(self, attended: Attended, out: Any) -> None:
+    def _keep(self, attended: RecordedAttention, out: Any) -> None:
         self.attentions.append(attended)
         if isinstance(out, Tensor):
-            self._origins[out] = _Origin(attended=(attended,))
+            self._origins[out] = _AttentionOrigin(attended=(attended,))
 
     def _softmax(self, args: Any, kwargs: Any, out: Any) -> None:
         scores = args[0] if args else kwargs["input"]
         dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
         products = self._origin(scores).products
+        # A softmax over the last axis of scores with heads is attention even where the scores are not one product (a
+        # bias from positions alone, sums of products); of three axes it may be a router.
         if isinstance(out, Tensor) and dim in (-1, scores.dim() - 1) and (products or scores.dim() > 3):
-            self._origins[out] = _Origin(rows=(_Rows(products, scores.detach() > HIDDEN),))
+            self._origins[out] = _AttentionOrigin(rows=(_Rows(products, scores.detach() > HIDDEN),))
 
     def _product(self, left: Tensor, right: Tensor, out: Any, at: int) -> None:
         if left.dim() < 3 or right.dim() < 3:
             return
+        # Weights times values ends the search: what its output becomes is no longer attention of this call.
         if rows := self._origin(left).rows:
             self._keep(_weighing(at, left, rows), out)
         elif rows := self._origin(right).rows:
@@ -131,7 +136,7 @@ class AttentionFollower:
             turned = [_Rows(row.products, None if row.seen is None else row.seen.mT) for row in rows]
             self._keep(_weighing(at, right.mT, turned), out)
         elif not isinstance(left, nn.Parameter) and not isinstance(right, nn.Parameter):
-            self._origins[out] = _Origin(products=(_Product(left, right.mT),))
+            self._origins[out] = _AttentionOrigin(products=(_Product(left, right.mT),))
 
     def _einsum(self, args: Any, out: Any, at: int) -> None:
         equation, *operands = args
@@ -140,31 +145,31 @@ class AttentionFollower:
         sides, joined = equation.replace(" ", "").split("->")
         letters = sides.split(",")
         for place in (0, 1):
-            one, other, mine, its = operands[place], operands[1 - place], letters[place], letters[1 - place]
-            queries = [letter for letter in mine if letter in joined and letter not in its]
+            one, other, own, theirs = operands[place], operands[1 - place], letters[place], letters[1 - place]
+            queries = [letter for letter in own if letter in joined and letter not in theirs]
             if rows := self._origin(one).rows:
-                keys = [letter for letter in mine if letter in its and letter not in joined]
+                keys = [letter for letter in own if letter in theirs and letter not in joined]
                 if len(queries) == len(keys) == 1:
-                    rest = [letter for letter in mine if letter not in (*queries, *keys)]
-                    order = [mine.index(letter) for letter in (*rest, *queries, *keys)]
+                    rest = [letter for letter in own if letter not in (*queries, *keys)]
+                    order = [own.index(letter) for letter in (*rest, *queries, *keys)]
                     turned = [
                         _Rows(row.products, None if row.seen is None else row.seen.permute(order)) for row in rows
                     ]
                     self._keep(_weighing(at, one.permute(order), turned), out)
                 return
-            entries = [letter for letter in mine if letter in its and letter not in joined]
-            if queries == [joined[-2]] and joined[-1] in its and joined[-1] not in mine and len(entries) == 1:
+            entries = [letter for letter in own if letter in theirs and letter not in joined]
+            if queries == [joined[-2]] and joined[-1] in theirs and joined[-1] not in own and len(entries) == 1:
                 batch = joined[:-2]
-                whole = all(letter in mine and letter in its for letter in batch)
+                whole = all(letter in own and letter in theirs for letter in batch)
                 query, key = (
                     (
-                        _arranged(one, mine, [*batch, joined[-2], *entries]),
-                        _arranged(other, its, [*batch, joined[-1], *entries]),
+                        _arranged(one, own, [*batch, joined[-2], *entries]),
+                        _arranged(other, theirs, [*batch, joined[-1], *entries]),
                     )
                     if whole
                     else (None, None)
                 )
-                self._origins[out] = _Origin(products=(_Product(query, key),))
+                self._origins[out] = _AttentionOrigin(products=(_Product(query, key),))
 
     def _pass_on(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         sources = [tensor for tensor in _tensors((args, list(kwargs.values()))) if tensor in self._origins]
@@ -173,6 +178,8 @@ class AttentionFollower:
         origins = [self._origin(tensor) for tensor in sources]
         attended = _union(origin.attended for origin in origins)
         if func in _COMBINATIONS and len(sources) == 2 and sources[0].shape == sources[1].shape:
+            # Two tensors of one attention are added, as heads in a loop: each head's weights alone no longer say what
+            # reads a value.
             for attention in origins[0].attended:
                 attention.combined |= attention in origins[1].attended
         products = _union(origin.products for origin in origins)
@@ -189,12 +196,12 @@ class AttentionFollower:
             # named the wrong way round; the weights themselves are still followed.
             if products and func in _SHAPES and not all(_keeps_rows(source, made) for source in sources):
                 kept = (_Product(None, None),)
-            self._origins[made] = _Origin(products=kept, rows=rows, attended=attended)
+            self._origins[made] = _AttentionOrigin(products=kept, rows=rows, attended=attended)
 
 
-def _of_torch(at: int, args: Any, kwargs: Any) -> Attended:
+def _of_torch(at: int, args: Any, kwargs: Any) -> RecordedAttention:
     named = dict(zip(("query", "key", "value", "attn_mask", "dropout_p", "is_causal"), args, strict=False)) | kwargs
-    return Attended(
+    return RecordedAttention(
         at=at,
         query=named["query"],
         key=named["key"],
@@ -204,13 +211,14 @@ def _of_torch(at: int, args: Any, kwargs: Any) -> Attended:
     )
 
 
-def _weighing(at: int, weights: Tensor, rows: Sequence[_Rows]) -> Attended:
+def _weighing(at: int, weights: Tensor, rows: Sequence[_Rows]) -> RecordedAttention:
     products = _union(row.products for row in rows)
+    # With several products (content and position) no pair of queries and keys gives the scores.
     only = products[0] if len(products) == 1 else _Product(None, None)
     seen: Tensor | None = None
     if all(row.seen is not None and row.seen.shape == weights.shape for row in rows):
         seen = torch.stack([row.seen for row in rows if row.seen is not None]).any(0)
-    return Attended(at=at, query=only.query, key=only.key, weights=weights, seen=seen)
+    return RecordedAttention(at=at, query=only.query, key=only.key, weights=weights, seen=seen)
 
 
 def _arranged(operand: Tensor, letters: str, wanted: Sequence[str]) -> Tensor:
@@ -226,6 +234,8 @@ def _seen(
     if func in _SHAPES:
         if not args or args[0] is not source:
             return None
+        # The mask is put through the same function as the weights: it stays entry by entry theirs for every argument
+        # that the function takes.
         rearranged = func(seen, *args[1:], **kwargs)
         return rearranged[place] if count > 1 or not isinstance(rearranged, Tensor) else rearranged
     return seen if made.shape == seen.shape else None

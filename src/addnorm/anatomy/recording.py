@@ -13,14 +13,14 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from addnorm.anatomy.attention import Attended, AttentionFollower
+from addnorm.anatomy.attention import AttentionFollower, RecordedAttention
 
 _ADDITIONS = {torch.add, Tensor.add, Tensor.__add__, Tensor.__radd__, Tensor.add_, Tensor.__iadd__}
 _IN_PLACE = {Tensor.add_, Tensor.__iadd__}
 
 
 @dataclass(eq=False, kw_only=True)
-class Call:
+class ModuleCall:
     """A call of a module, without the root."""
 
     path: str
@@ -63,13 +63,13 @@ class Addition:
 class PassEvents:
     """Events of one pass."""
 
-    calls: list[Call] = field(default_factory=list)
+    calls: list[ModuleCall] = field(default_factory=list)
     additions: list[Addition] = field(default_factory=list)
     follower: AttentionFollower = field(default_factory=AttentionFollower)
     clock: int = 0
 
     @property
-    def attentions(self) -> list[Attended]:
+    def attentions(self) -> list[RecordedAttention]:
         """Every attention, in order."""
         return self.follower.attentions
 
@@ -85,12 +85,13 @@ def record(model: nn.Module, forward: Callable[[], Any]) -> tuple[PassEvents, An
         The record, and what the pass returned.
     """
     events = PassEvents()
-    open_calls: list[Call] = []
+    open_calls: list[ModuleCall] = []
     with ExitStack() as stack:
         for path, module in model.named_modules():
             if path:
                 before = partial(_begin, events, open_calls, path)
                 after = partial(_end, events, open_calls)
+                # Hooks go with the stack, also when the pass raises: the model is the user's.
                 stack.callback(module.register_forward_pre_hook(before, with_kwargs=True).remove)
                 stack.callback(module.register_forward_hook(after).remove)
         stack.enter_context(_Recorder(events))
@@ -98,13 +99,15 @@ def record(model: nn.Module, forward: Callable[[], Any]) -> tuple[PassEvents, An
     return events, result
 
 
-def _begin(events: PassEvents, open_calls: list[Call], path: str, module: nn.Module, args: Any, kwargs: Any) -> None:
-    call = Call(path=path, module=module, inputs=tensors((args, list(kwargs.values()))), began=events.tick())
+def _begin(
+    events: PassEvents, open_calls: list[ModuleCall], path: str, module: nn.Module, args: Any, kwargs: Any
+) -> None:
+    call = ModuleCall(path=path, module=module, inputs=tensors((args, list(kwargs.values()))), began=events.tick())
     events.calls.append(call)
     open_calls.append(call)
 
 
-def _end(events: PassEvents, open_calls: list[Call], module: nn.Module, args: Any, output: Any) -> None:
+def _end(events: PassEvents, open_calls: list[ModuleCall], module: nn.Module, args: Any, output: Any) -> None:
     call = open_calls.pop()
     call.outputs, call.ended = tensors(output), events.tick()
 
@@ -130,6 +133,7 @@ class _Recorder(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         pair = _pair(args, kwargs) if func in _ADDITIONS else None
+        # In place the left operand is gone afterwards, and it may be the stream before the joint.
         before = pair[0].clone() if pair and func in _IN_PLACE else None
         out = func(*args, **kwargs)
         if pair and isinstance(out, Tensor):
@@ -137,6 +141,7 @@ class _Recorder(TorchFunctionMode):
             self.events.additions.append(
                 Addition(left=left, right=right, out=out, at=self.events.tick(), before=before)
             )
+        # After the call, so that the result has its identity; `tick` orders it behind additions of the same call.
         self.events.follower.follow(func, args, kwargs, out, self.events.tick())
         return out
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from addnorm.anatomy.attention import Attended
-from addnorm.anatomy.recording import Addition, Call, PassEvents, same
+from addnorm.anatomy.attention import RecordedAttention
+from addnorm.anatomy.recording import Addition, ModuleCall, PassEvents, same
 from addnorm.shape import Role
 
 
@@ -26,40 +26,41 @@ class Joint:
     update: Tensor
     """The branch's output, which joins."""
     written: Tensor
-    reader: Call | None
+    reader: ModuleCall | None
     """The outermost call that reads the stream for this branch; None if there is none of its own."""
-    writer: Call | None
+    writer: ModuleCall | None
     """The last call whose output is what joins; None if it is computed outside of modules."""
-    attention: Attended | None
+    attention: RecordedAttention | None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LayerRecord:
     """One layer of a recorded pass."""
 
-    call: Call
+    call: ModuleCall
     joints: tuple[Joint, ...]
     complete: bool
     """True if the joints lead from the layer's input to its output."""
-    attentions: tuple[Attended, ...]
+    attentions: tuple[RecordedAttention, ...]
 
 
 def find_layers(events: PassEvents) -> tuple[LayerRecord, ...]:
     """Find the layers: the longest chain of calls in one list of modules; () if there is none of at least two."""
-    by_list: dict[str, list[Call]] = defaultdict(list)
+    by_list: dict[str, list[ModuleCall]] = defaultdict(list)
     for call in events.calls:
         parent, _, last = call.path.rpartition(".")
         if last.isdigit():
             by_list[parent].append(call)
-    chain: list[Call] = max((_chain(calls) for calls in by_list.values()), key=len, default=[])
+    chain: list[ModuleCall] = max((_chain(calls) for calls in by_list.values()), key=len, default=[])
     return tuple(_layer(events, call) for call in chain) if len(chain) > 1 else ()
 
 
-def _chain(calls: Sequence[Call]) -> list[Call]:
+def _chain(calls: Sequence[ModuleCall]) -> list[ModuleCall]:
     """The longest run of calls on a stream [batch, seq, width] in which each reads the output of the one before."""
-    best: list[Call] = []
-    run: list[Call] = []
+    best: list[ModuleCall] = []
+    run: list[ModuleCall] = []
     for call in calls:
+        # By identity, not memory: a list of parallel experts reads one input, and none reads the output of another.
         follows = run and any(tensor is run[-1].output for tensor in call.inputs)
         if call.input is None or call.input.dim() != 3 or not call.input.is_floating_point():
             run = []
@@ -69,7 +70,7 @@ def _chain(calls: Sequence[Call]) -> list[Call]:
     return best
 
 
-def _layer(events: PassEvents, layer: Call) -> LayerRecord:
+def _layer(events: PassEvents, layer: ModuleCall) -> LayerRecord:
     inside = [call for call in events.calls if layer.began < call.began and call.ended < layer.ended]
     additions = [addition for addition in events.additions if layer.began < addition.at < layer.ended]
     attentions = [attention for attention in events.attentions if layer.began < attention.at < layer.ended]
@@ -84,7 +85,7 @@ def _layer(events: PassEvents, layer: Call) -> LayerRecord:
             continue
         # Without a call since the last joint, what joins was computed of the same stream: x + attention + feed-forward.
         if joints and not any(time < call.began < addition.at for call in inside):
-            joints.append(_beside(joints.pop(), addition, on_stream))
+            joints.append(_joined_with(joints.pop(), addition, on_stream))
         else:
             joints.append(_joint(addition, on_stream, inside, additions, attentions, time))
         stream, time = [addition.out], addition.at
@@ -93,13 +94,13 @@ def _layer(events: PassEvents, layer: Call) -> LayerRecord:
     return LayerRecord(call=layer, joints=tuple(joints), complete=complete, attentions=tuple(attentions))
 
 
-def _normed(stream: Sequence[Tensor], calls: Sequence[Call]) -> list[Tensor]:
+def _normed(stream: Sequence[Tensor], calls: Sequence[ModuleCall]) -> list[Tensor]:
     """The stream, and what modules that read nothing else make of it, such as a norm on the stream."""
     made = [call.output for call in calls if call.output is not None and any(_reads(call, x) for x in stream)]
     return [*stream, *(tensor for tensor in made if tensor.numel() == stream[0].numel())]
 
 
-def _reads(call: Call, x: Tensor) -> bool:
+def _reads(call: ModuleCall, x: Tensor) -> bool:
     return call.input is not None and same(call.input, x)
 
 
@@ -107,7 +108,7 @@ def _on_stream(addition: Addition, stream: Sequence[Tensor]) -> Tensor | None:
     return next((x for x in stream if same(addition.left, x) or same(addition.right, x)), None)
 
 
-def _beside(joint: Joint, addition: Addition, on_stream: Tensor) -> Joint:
+def _joined_with(joint: Joint, addition: Addition, on_stream: Tensor) -> Joint:
     """One joint of two branches side by side, whose outputs are added to the stream one after the other."""
     return Joint(
         role="parallel" if joint.attention is not None else joint.role,
@@ -123,9 +124,9 @@ def _beside(joint: Joint, addition: Addition, on_stream: Tensor) -> Joint:
 def _joint(
     addition: Addition,
     on_stream: Tensor,
-    calls: Sequence[Call],
+    calls: Sequence[ModuleCall],
     additions: Sequence[Addition],
-    attentions: Sequence[Attended],
+    attentions: Sequence[RecordedAttention],
     since: int,
 ) -> Joint:
     update = addition.other(on_stream)
@@ -133,6 +134,8 @@ def _joint(
     readers = [call for call in done if _reads(call, on_stream)]
     writers = [call for call in done if call.output is not None and same(call.output, update)]
     own = [attention for attention in attentions if since < attention.at < addition.at]
+    # An update that is itself a sum, made outside of any call: attention and feed-forward added to each other before
+    # they join.
     summed = [sum_ for sum_ in additions if since < sum_.at < addition.at and same(sum_.out, update)]
     side_by_side = any(not any(call.began < sum_.at < call.ended for call in done) for sum_ in summed)
     return Joint(

@@ -25,7 +25,7 @@ from addnorm.redundancy.graph import static_analysis
 from addnorm.redundancy.graph.null_space import NullSpace
 from addnorm.redundancy.graph.static_analysis import NotExported, StaticAnalysis
 from addnorm.redundancy.numeric import numerical_analysis
-from addnorm.redundancy.numeric.numerical_analysis import COUNTED_ALONE, COUNTED_BESIDE, NumericalAnalysis
+from addnorm.redundancy.numeric.numerical_analysis import COUNTED_ALONE, COUNTED_WITH_PROOF, NumericalAnalysis
 from addnorm.redundancy.numeric.probe import NotDifferentiable
 from addnorm.redundancy.result import Audit, class_name
 from addnorm.redundancy.rewriting.audited_model import AuditedModel, parameter_versions
@@ -291,7 +291,7 @@ def _run_numerical(
     if methods == "static" and static is not None:
         return None, ()
     claim = static.space if static is not None else None
-    limit = COUNTED_ALONE if claim is None else COUNTED_BESIDE
+    limit = COUNTED_ALONE if claim is None else COUNTED_WITH_PROOF
     size = question.tracked.size
     log.progress("numerical method", 0, 1)
     with log.timed("numeric"):

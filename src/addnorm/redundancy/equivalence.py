@@ -176,6 +176,7 @@ def _in_one_order(
     agree; those without an order otherwise."""
     candidate, names = reordered(second, first)
     if names and outputs.same_computation:
+        # Without equal functions of equal numbers no order of units can help.
         again = compared(candidate)
         if again.agreed:
             in_order = outputs_of(candidate, again)

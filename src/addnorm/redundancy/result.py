@@ -13,7 +13,7 @@ from addnorm.redundancy.rewriting.canonical_form import canonicalize
 from addnorm.redundancy.rewriting.certificate import Certificate
 from addnorm.redundancy.rewriting.strip import strip
 from addnorm.redundancy.rewriting.transfer import transfer
-from addnorm.redundancy.verdict.finding import Finding
+from addnorm.redundancy.verdict.finding import Finding, fields_as_json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,16 +33,23 @@ class Audit:
 
     model: str
     """Class of the model."""
-    findings: tuple[Finding, ...]
-    """One finding per tracked parameter, in the model's order."""
     joint_null: int
     """Dimension of the space of joint moves of all tracked parameters that leave the observed output unchanged."""
     size: int
     """Number of tracked scalars."""
     assumptions: tuple[str, ...]
     """Conditions of the verdicts: input lengths, masks, the observed output."""
+    findings: tuple[Finding, ...]
+    """One finding per tracked parameter, in the model's order."""
+    certificate: "dict[str, Any] | None" = None
+    """JSON of a certificate that is reported together with the audit."""
     observe: str
     """The observed output: `logits`, `softmax` or `loss`."""
+    observed: tuple[str, ...] = ()
+    """The parts of the model's output that must not change, by name; with their type unless they are floating-point
+    numbers."""
+    unobserved: tuple[str, ...] = ()
+    """The other parts: auxiliary fields of a Transformers output, and objects without numbers."""
     training: bool
     """True if the model was analysed in training mode."""
     methods: str
@@ -58,13 +65,6 @@ class Audit:
     """Versions of addnorm, torch and Python."""
     seconds: dict[str, float] = field(default_factory=dict)
     """Wall-clock time per method, and `total`."""
-    observed: tuple[str, ...] = ()
-    """The parts of the model's output that must not change, by name; with their type unless they are floating-point
-    numbers."""
-    unobserved: tuple[str, ...] = ()
-    """The other parts: auxiliary fields of a Transformers output, and objects without numbers."""
-    certificate: "dict[str, Any] | None" = None
-    """JSON of a certificate that is reported together with the audit."""
     subject: AuditedModel | None = field(default=None, repr=False, compare=False)
     """The model and its null spaces, for the rewrites; not part of the JSON."""
 
@@ -201,24 +201,7 @@ class Audit:
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of `addnorm audit --json`."""
-        return {
-            "model": self.model,
-            "joint_null": self.joint_null,
-            "size": self.size,
-            "assumptions": list(self.assumptions),
-            "findings": [finding.to_json() for finding in self.findings],
-            "certificate": self.certificate,
-            "observe": self.observe,
-            "observed": list(self.observed),
-            "unobserved": list(self.unobserved),
-            "training": self.training,
-            "methods": self.methods,
-            "notes": list(self.notes),
-            "disagreements": list(self.disagreements),
-            "numeric_joint_null": self.numeric_joint_null,
-            "versions": dict(self.versions),
-            "seconds": dict(self.seconds),
-        }
+        return {name: value for name, value in fields_as_json(self).items() if name != "subject"}
 
 
 def class_name(model: nn.Module) -> str:

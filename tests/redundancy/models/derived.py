@@ -1,4 +1,4 @@
-"""What these tests share: generic weights, and the comparison of an audit with degrees of freedom derived by hand.
+"""Generic weights, and the comparison of an audit with degrees of freedom derived by hand.
 
 The derivations use one notation. d: width, f: feed-forward width, h: heads, L: layers, V: vocabulary. A move of all
 biases leaves the model alone exactly if every place that must not see it does not:
@@ -70,17 +70,17 @@ def assert_derived(model: nn.Module, inputs: Any, joint: int, rows: dict[str, Do
         rows: what is derived per parameter, by patterns of names (`*` and `?`); each parameter matches exactly one.
         options: of `addnorm.audit`.
     """
-    found = addnorm.audit(model, inputs, **options)
-    wrong = [] if found.joint_null == joint else [f"joint null: derived {joint}, found {found.joint_null}"]
-    for finding in found.findings:
+    audit = addnorm.audit(model, inputs, **options)
+    wrong = [] if audit.joint_null == joint else [f"joint null: derived {joint}, audit {audit.joint_null}"]
+    for finding in audit.findings:
         patterns = [pattern for pattern in rows if fnmatchcase(finding.parameter, pattern)]
         assert len(patterns) == 1, f"{finding.parameter} matches {patterns}"
         derived = rows[patterns[0]]
         got = (finding.size, finding.redundant_dof, finding.absorbable_dof)
         if got != derived or finding.verdict != word(*derived):
-            wrong.append(f"{finding.parameter}: derived {derived} {word(*derived)}, found {got} {finding.verdict}")
-    unused = [p for p in rows if not any(fnmatchcase(finding.parameter, p) for finding in found.findings)]
+            wrong.append(f"{finding.parameter}: derived {derived} {word(*derived)}, audit {got} {finding.verdict}")
+    unused = [p for p in rows if not any(fnmatchcase(finding.parameter, p) for finding in audit.findings)]
     wrong += [f"{pattern}: no such finding" for pattern in unused]
-    wrong += list(found.disagreements)
+    wrong += list(audit.disagreements)
     assert not wrong, "\n".join(wrong)
-    assert found.size == sum(finding.size for finding in found.findings)
+    assert audit.size == sum(finding.size for finding in audit.findings)

@@ -48,7 +48,7 @@ def check(spec: ModelSpec, joint: int, rows: dict[str, Dofs], **options: Any) ->
 
 
 def rows_of(e: int = D, **changes: Dofs) -> dict[str, Dofs]:
-    """What is derived for the base; a change replaces one parameter's row, by its short name."""
+    """The derivation for the base; a change replaces one parameter's row, by its short name."""
     rows = {
         "n": (D, 0, D),
         "q": (D, 0, D),
@@ -252,11 +252,11 @@ IN_EVERY_SUITE = {"streams", "lambdas", "scaled", "dyt"}
 def test_what_nobody_derived_is_proved_only_where_the_numbers_agree(room: str, kind: str) -> None:
     model = generic(make(**{room: ROOMS[room].make(kind)}).build())
     model.residual.advance(10**6)  # at step 0 a schedule keeps every branch out
-    found = audit(model, tokens(V, seq=7))
-    assert found.strip()[1].passed
-    assert found.disagreements == ()
-    assert found.joint_null <= (found.numeric_joint_null or 0)
-    assert found.joint_null > 0
+    result = audit(model, tokens(V, seq=7))
+    assert result.strip()[1].passed
+    assert result.disagreements == ()
+    assert result.joint_null <= (result.numeric_joint_null or 0)
+    assert result.joint_null > 0
 
 
 # --- residuals ---
@@ -298,7 +298,7 @@ def test_first_values(weights: str) -> None:
 
 
 def test_value_tables() -> None:
-    """What a table adds does not move, but the gate of each of two value heads reads n: G n = 0, two conditions."""
+    """A summand from a table does not move, but the gate of each of two value heads reads n: G n = 0, two conditions."""
     rows = rows_of(n=(D, 0, D - 2), q=(D, 0, D - 2))
     check(make(depth=ONE, values=ROOMS["values"].make("table")), 5 * D + 2 - 2, rows, methods="static")
 
@@ -364,9 +364,9 @@ def tiny(name: str, **changes: Any) -> ModelSpec:
 )
 @pytest.mark.thorough
 def test_preset(name: str, joint: int) -> None:
-    found = audit(generic(tiny(name).build()), tokens(V, seq=7))
-    assert (found.joint_null, found.disagreements) == (joint, ())
-    assert all(f.redundant_dof == f.size for f in found.findings if f.parameter.endswith("qk_bias.k"))
+    result = audit(generic(tiny(name).build()), tokens(V, seq=7))
+    assert (result.joint_null, result.disagreements) == (joint, ())
+    assert all(f.redundant_dof == f.size for f in result.findings if f.parameter.endswith("qk_bias.k"))
 
 
 OTHERS = {
@@ -397,19 +397,19 @@ def test_preset_of_the_llama_family(name: str) -> None:
         assert any("no bias" in note for note in bare.notes), bare.notes
     spec = tiny(name, bias=True)
     # By proof alone: both methods are compared on those presets that differ in structure, in test_seeds.py.
-    found = audit(generic(spec.build()), tokens(V, seq=7), track=r"(bias|qk_bias\.[qk])$", methods="static")
+    result = audit(generic(spec.build()), tokens(V, seq=7), track=r"(bias|qk_bias\.[qk])$", methods="static")
     e = D // 2 if spec.kv_heads else D
-    assert found.joint_null == L * e
-    verdicts = {f.parameter.rpartition(".body.")[2]: f.verdict for f in found.findings if ".body." in f.parameter}
+    assert result.joint_null == L * e
+    verdicts = {f.parameter.rpartition(".body.")[2]: f.verdict for f in result.findings if ".body." in f.parameter}
     assert verdicts["value.bias"] == verdicts["output.bias"] == "foldable"
     assert {verdicts[name] for name in ("qk_bias.q", "qk_bias.k", "gate.bias", "up.bias", "down.bias")} == {"effective"}
 
 
 def test_gpt_oss_forgives_nothing() -> None:
     """RMS norms forgive no shift of the stream, sinks none of keys or values: no bias of it is redundant."""
-    found = audit(generic(tiny("gpt_oss").build()), tokens(V, seq=7), methods="static")
-    assert found.joint_null == 0
-    assert {finding.verdict for finding in found.findings} == {"effective"}
+    result = audit(generic(tiny("gpt_oss").build()), tokens(V, seq=7), methods="static")
+    assert result.joint_null == 0
+    assert {finding.verdict for finding in result.findings} == {"effective"}
 
 
 @pytest.mark.parametrize(

@@ -79,14 +79,14 @@ def test_a_trained_checkpoint_is_audited_stripped_and_loaded(
     )
 
     assert main(["audit", str(before), "--strip", str(after), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out.partition("{")[2].join(["{", ""]))
+    printed = json.loads(capsys.readouterr().out.partition("{")[2].join(["{", ""]))
     layers, width = content["num_hidden_layers"], content["hidden_size"]
     # A layer's 4 width + 2, and two norms: the transform takes the last one's, the vocabulary's bias the transform's.
-    assert found["joint_null"] == layers * (4 * width + 2) + 2 * width
-    keys = [each for each in found["findings"] if each["parameter"].endswith("key.bias")]
+    assert printed["joint_null"] == layers * (4 * width + 2) + 2 * width
+    keys = [each for each in printed["findings"] if each["parameter"].endswith("key.bias")]
     assert {each["verdict"] for each in keys} == {"redundant"}
     assert max(each["norm"] for each in keys) > 0  # trained, so they have walked
-    assert found["certificate"]["passed"]
+    assert printed["certificate"]["passed"]
 
     given = tokens(before / "vocab.txt")
     one, other = (BertForMaskedLM.from_pretrained(folder).eval() for folder in (before, after))

@@ -15,7 +15,7 @@ def encoder_layer(**changes: bool) -> nn.Module:
 
 
 def test_post_norm_encoder_layer():
-    """What enters is data, so q is held (db_q = 0). k: d. W_o db_v + db_o = c ones: d + 1. First norm w, W_1 w + db_1 =
+    """The input is data, so q is held (db_q = 0). k: d. W_o db_v + db_o = c ones: d + 1. First norm w, W_1 w + db_1 =
     0 and w + db_2 = c ones: d + 1. The last norm's bias is what comes out. 3d + 2; in the fused bias alone k (d) and v
     along W_o^-1 ones (1), with o all of v."""
     rows = {

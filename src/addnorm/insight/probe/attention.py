@@ -6,13 +6,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from addnorm.anatomy.attention import HIDDEN, Attended
+from addnorm.anatomy.attention import HIDDEN, RecordedAttention
 from addnorm.insight.flow.attention import blocks
 from addnorm.insight.flow.recording import AttentionRows, Reason
 
 
 @torch.no_grad()
-def rows_of(attentions: Sequence[Attended], batch: int, seq: int) -> AttentionRows | Reason:
+def rows_of(attentions: Sequence[RecordedAttention], batch: int, seq: int) -> AttentionRows | Reason:
     """Read the rows of a layer's attention.
 
     Args:
@@ -33,7 +33,7 @@ def rows_of(attentions: Sequence[Attended], batch: int, seq: int) -> AttentionRo
     return "negative_weights" if attended.weights is not None and bool((attended.weights < 0).any()) else rows
 
 
-def _of_weights(attended: Attended, batch: int, seq: int) -> AttentionRows | None:
+def _of_weights(attended: RecordedAttention, batch: int, seq: int) -> AttentionRows | None:
     assert attended.weights is not None
     weights, seen = (_by_head(tensor, batch) for tensor in (attended.weights, attended.seen))
     if weights is None or seen is None or weights.shape[-2:] != (seq, seq):
@@ -47,7 +47,7 @@ def _of_weights(attended: Attended, batch: int, seq: int) -> AttentionRows | Non
     )
 
 
-def _of_torch(attended: Attended, batch: int, seq: int) -> AttentionRows | None:
+def _of_torch(attended: RecordedAttention, batch: int, seq: int) -> AttentionRows | None:
     """The rows that torch's function computes, in float64."""
     query, key = _vectors(attended.query, batch, seq), _vectors(attended.key, batch, seq)
     if query is None or key is None:

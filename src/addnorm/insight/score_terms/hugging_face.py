@@ -17,7 +17,7 @@ from jaxtyping import Int64
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from addnorm.anatomy.attention import Attended
+from addnorm.anatomy.attention import RecordedAttention
 from addnorm.anatomy.recording import record
 from addnorm.errors import InputError
 from addnorm.insight.score_terms.parts import ScoreFactors
@@ -102,7 +102,7 @@ def _record(model: Any, modules: list[nn.Module], tokens: Tensor) -> dict[nn.Mod
     return calls
 
 
-def _call(module: nn.Module, hidden: Tensor, angles: Any, attentions: Sequence[Attended]) -> _Call:
+def _call(module: nn.Module, hidden: Tensor, angles: Any, attentions: Sequence[RecordedAttention]) -> _Call:
     if angles is None:
         raise InputError(
             f"{type(module).__name__}: expected position_embeddings, got none. Its rotation is not supported."

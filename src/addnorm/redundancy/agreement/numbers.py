@@ -36,6 +36,8 @@ def differing(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> list[
     seen: set[object] = set()
     names = []
     for name, value in ours.items():
+        # Tied weights have several names and one memory; but two slices of one memory are two tensors, hence shape and
+        # stride.
         pair = tuple((each.data_ptr(), each.shape, each.stride()) for each in (value, theirs[name]))
         if value.numel() and pair not in seen and not equal_numbers(value, theirs[name]):
             names.append(name)
@@ -72,6 +74,7 @@ def with_zero_biases(model: nn.Module, like: nn.Module) -> nn.Module:
         path, _, leaf = name.rpartition(".")
         owner = completed.get_submodule(path)
         owner._buffers.pop(leaf, None)
+        # A bias that is shared in the other model has to be one parameter here too, or its null space would be another.
         made.setdefault(id(wanted[name]), nn.Parameter(torch.zeros_like(wanted[name])))
         owner.register_parameter(leaf, made[id(wanted[name])])
     return completed

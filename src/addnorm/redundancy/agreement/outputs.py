@@ -20,7 +20,7 @@ from addnorm.redundancy.execution.observation import Observe, ObservedNumbers
 from addnorm.redundancy.execution.tracked_parameters import TrackedParameters
 from addnorm.redundancy.numeric.probe import Probe
 from addnorm.redundancy.rewriting.certificate import inputs_to_compare
-from addnorm.redundancy.rewriting.output_difference import flat_output, floats_changed
+from addnorm.redundancy.rewriting.output_difference import flat_outputs, floats_changed
 from addnorm.redundancy.rewriting.storage_rounding import DRAWS, moved_at_random
 
 
@@ -74,6 +74,7 @@ class OutputComparison:
         """
         drawn = inputs_to_compare(Cases.of(copy_of(self.first, torch.float64).eval(), self.inputs, self.observe))
         expected = self._outputs(copy_of(self.first, torch.float64), drawn)
+        # Running statistics change in training mode, so each call of a model has a copy of its own.
         other = self._outputs(copy_of(self.second, torch.float64), drawn)
         equal_numbers = self._outputs(with_numbers_of(self.first, self.second), drawn)
         own = self._own_rounding(drawn[:3])
@@ -104,10 +105,8 @@ class OutputComparison:
             parameter.requires_grad_(parameter.is_floating_point())
         return 2 * probe.rounding([(0, each) for each in drawn])
 
-    @torch.no_grad()
     def _outputs(self, copied: nn.Module, drawn: Sequence[Inputs]) -> list[ObservedNumbers]:
-        with Float64Mode():
-            return [flat_output(copied.train(self.training), inputs, self.observe) for inputs in drawn]
+        return flat_outputs(copied.train(self.training), drawn, self.observe, Float64Mode())
 
 
 def _rounded(model: nn.Module, rounding: Mapping[str, Tensor], seed: int) -> nn.Module:
@@ -126,5 +125,6 @@ def _changed(ours: Tensor, theirs: Tensor, rounded: Sequence[Tensor]) -> int:
         return max(ours.numel(), theirs.numel())
     steady = torch.ones_like(ours, dtype=torch.bool)
     for each in rounded:
+        # An integer that rounding of the touched biases flips tells nothing about the models.
         steady &= each == ours if each.shape == ours.shape else torch.zeros_like(steady)
     return int(((ours != theirs) & steady).sum())

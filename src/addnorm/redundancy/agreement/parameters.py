@@ -68,6 +68,7 @@ def compare_parameters(
     moved = max((float(each.max()) for each in map(Tensor.abs, differences.values())), default=0.0)
     shifts = _shifts(first, tracked, ours, theirs, differences, training=training)
     untouched = [name for name in apart if name not in tracked.by_name and name not in shifts.means]
+    # The null space is not computed for models that differ elsewhere: no null vector could explain it.
     if untouched:
         worst = max(untouched, key=lambda name: float(differences[name].abs().max()))
         return ParameterAgreement(
@@ -151,6 +152,8 @@ def _shifts(
             means[mean] = ""
         elif bias in tracked.by_name:
             bias = tracked[bias].name
+            # gamma (x - mu) / sigma + beta: a mean that moves by d acts as a beta that moves by -gamma d / sigma, and
+            # its rounding as rounding of beta.
             scale = ours[f"{prefix}weight"].double() / (ours[f"{prefix}running_var"].double() + module.eps).sqrt()
             differences[bias] = differences.get(bias, torch.zeros_like(scale)) - scale * apart[mean]
             for half, of_mean in zip(halves, _halves(ours[mean], theirs[mean]), strict=True):
@@ -199,5 +202,6 @@ def _parts(
                 for name, errors in zip(names, test.errors.split(sizes), strict=True)
             },
         )
+    # Outside of every component no rewrite moves anything, so that the bound stays zero.
     for name in shifts.differences.keys() - moving:
         yield ParameterAgreement(parameter=name, difference=float(shifts.differences[name].abs().max()))

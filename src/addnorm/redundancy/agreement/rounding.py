@@ -71,6 +71,7 @@ def explain_by_rounding(
     largest = max(float(each.abs().max()) for each in numbers)
     # The sums of a fold and the projection are computed in float64.
     floor = torch.finfo(torch.float64).eps * (size * float(change.abs().max()) + _ZEROED_UNITS * largest)
+    # An entry that no null vector moves is stored as it was, so that rounding excuses nothing there.
     moving = torch.linalg.vector_norm(basis, dim=1) > _UNMOVED
     widest = halves[0] + halves[1]
     canonical = any(
@@ -81,20 +82,26 @@ def explain_by_rounding(
         halves, widest = (torch.zeros_like(halves[0]), torch.zeros_like(halves[1])), torch.zeros_like(widest)
     rest, bounds = change.abs(), torch.full_like(change, floor)
     deviation = ((halves[0].square() + halves[1].square()) / 3).sqrt()[moving] + floor
+    # An entry of zero, or a tiny one, has hardly any rounding. Its weight would make the weighted basis singular in
+    # float64.
     deviation = deviation.clamp_min(_NARROWEST * float(deviation.max()))
     columns = torch.linalg.qr(basis[moving] / deviation[:, None]).Q
     weighted = change[moving] / deviation
     left = weighted - columns @ (columns.T @ weighted)
+    # The share of an entry that the fitted null vector follows: at one, nothing of its rounding is left over to be
+    # seen.
     leverage = columns.square().sum(1).clamp(0.0, 1.0)
     rest[moving] = left.abs() * deviation
     bounds[moving] += (1 - leverage) * widest[moving]
     bounds[moving] += _DEVIATIONS * (leverage * (1 - leverage)).sqrt() * deviation
     # Of several entries that are too far apart, one is named that differs itself, not by projection.
     ratios = rest / bounds.clamp_min(torch.finfo(torch.float64).tiny)
+    # Projection spreads one wrong entry over its component; the entry that is named is one that differs.
     own = torch.where(change == 0, 0.0, ratios)
     entry = int((own if float(own.max()) > 1 else ratios).argmax())
     difference, bound = float(rest[entry]), float(bounds[entry])
     together, allowed = float(left.square().sum()), _sum_of_squares(leverage, halves, moving, deviation)
+    # Many differences that are each within their bound, but not together: a small update of all biases.
     if together > allowed and difference <= bound:
         entry = int(torch.nonzero(moving).flatten()[left.abs().argmax()])
         unit = float(((halves[0].square() + halves[1].square()) / 3).sqrt()[entry] + floor) / len(left) ** 0.5

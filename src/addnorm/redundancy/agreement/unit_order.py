@@ -24,10 +24,10 @@ def reordered(model: nn.Module, like: nn.Module) -> tuple[nn.Module, tuple[str, 
     moving = list(copied.named_parameters())
     with torch.no_grad():
         for name, parameter in moving:
-            found = _permutation(parameter, ours.get(name))
-            if found is None:
+            permutation = _permutation(parameter, ours.get(name))
+            if permutation is None:
                 continue
-            axis, order = found
+            axis, order = permutation
             parameter.copy_(parameter.index_select(axis, order))
             permuted[name] = None
             orders.setdefault(len(order), []).append(order)
@@ -41,6 +41,8 @@ def reordered(model: nn.Module, like: nn.Module) -> tuple[nn.Module, tuple[str, 
             other = ours.get(name)
             if parameter.dim() != 1 or name in permuted or other is None or _equal(parameter, other):
                 continue
+            # Vectors do not say which order is theirs (a norm's scale, a bias without a weight): each order of that
+            # length is tried, and the outputs decide in the end.
             for order in orders.get(len(parameter), []):
                 if _equal(parameter[order], other):
                     parameter.copy_(parameter[order])
@@ -56,6 +58,7 @@ def _permutation(parameter: Tensor, other: Tensor | None) -> tuple[int, Tensor] 
         return None
     for axis in (0, 1):
         given, wanted = (_slices(each, axis) for each in (parameter, other))
+        # Equal rows are interchangeable, so any order of them among each other will do.
         from_order, to_order = np.lexsort(given.T), np.lexsort(wanted.T)
         if np.array_equal(given[from_order], wanted[to_order]):
             order = np.empty_like(from_order)

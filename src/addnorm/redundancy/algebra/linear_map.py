@@ -39,6 +39,7 @@ class LinearMap:
         if self.matrix is None:
             if len(self.rows) == first.height == self.height and torch.equal(self.rows, torch.arange(self.height)):
                 return first
+            # Only rows are renamed, no number is touched: matrix, regularity and condition stay.
             return replace(first, height=self.height, rows=self.rows[first.rows])
         part = self.matrix if len(first.rows) == first.height and _ordered(first.rows) else self.matrix[:, first.rows]
         matrix = part if first.matrix is None else part @ first.matrix
@@ -52,6 +53,7 @@ class LinearMap:
 
     def plus(self, other: "LinearMap") -> "LinearMap":
         """Return the sum of two maps of equal shape."""
+        # A sum of regular maps may vanish, so `regular` is not handed on.
         return dense(self.height, self.dense() + other.dense(), condition=max(self.condition, other.condition))
 
     def dense(self) -> torch.Tensor:

@@ -24,9 +24,8 @@ import math
 import numpy as np
 import torch
 from jaxtyping import Bool, Float64
+from scipy import linalg
 from torch import Tensor
-
-from addnorm.redundancy.algebra.svd import svd
 
 FLOAT64 = 1e-10
 """Relative error allowed for float64 matrices that went through products with well-conditioned weights."""
@@ -40,6 +39,18 @@ _FAR = 1e3
 _EPS = float(np.finfo(np.float64).eps)
 _HUGE = 1e150
 """Numbers above this have squares that overflow float64."""
+
+
+def svd(matrix: Tensor, *, full_matrices: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+    """Decompose a float64 matrix as `torch.linalg.svd` does, with the slower QR algorithm if the fast one does not
+    converge, which happens with many equal singular values, as null spaces have."""
+    try:
+        left, values, right = torch.linalg.svd(matrix, full_matrices=full_matrices)
+    except RuntimeError:  # torch's LinAlgError, which it does not export: no convergence
+        # SciPy here alone: torch does not offer the algorithm that needs no convergence of the fast one.
+        parts = linalg.svd(matrix.numpy(), full_matrices=full_matrices, lapack_driver="gesvd")
+        left, values, right = (torch.from_numpy(part) for part in parts)
+    return left, values, right
 
 
 def null_space(
@@ -68,24 +79,28 @@ def kernel_and_clarity(
         return np.eye(columns), True
     used = np.asarray(matrix.any(axis=0))
     if not used.all():
-        return _beside_zeros(matrix, used, rounding)
+        return _with_zero_columns(matrix, used, rounding)
     if rows >= columns and _smallest(matrix):
         return np.zeros((columns, 0)), True
+    # Full row rank: the null space is what the rows leave over, and no small singular value has to be judged.
     if rows < columns and _smallest(matrix.T):
         return _complement(matrix), True
     reduced = _reduce(matrix)
     if _surely_above(reduced, rounding):
         return np.zeros((columns, 0)), True
-    _, found, right = svd(_tensor(reduced), full_matrices=True)
-    values = found.numpy()
+    _, computed, right = svd(_tensor(reduced), full_matrices=True)
+    values = computed.numpy()
+    # A wide matrix has fewer singular values than columns; the missing ones are exact zeros.
     padded = np.zeros(columns)
     padded[: len(values)] = values
     zero = padded <= rounding * np.sqrt(columns) * values[0]
+    # The rule draws a line somewhere. It is believed only across a gap: values that fall off gradually have no zero
+    # among them that could be told from the next one.
     clear = not zero.any() or padded[zero].max() * _GAP <= padded[~zero].min()
     return np.ascontiguousarray(right.numpy()[zero].T), bool(clear)
 
 
-def _beside_zeros(
+def _with_zero_columns(
     matrix: Float64[np.ndarray, "rows entries"], used: Bool[np.ndarray, " entries"], rounding: float
 ) -> tuple[Float64[np.ndarray, "entries nullity"], bool]:
     """The null space of a matrix with columns of zeros, which are null directions without any arithmetic."""
@@ -148,6 +163,8 @@ def _smallest(matrix: Float64[np.ndarray, "rows entries"]) -> float:
     # The trace of (A^T A)^{-1} is |L^{-1}|^2.
     trace = float(torch.cholesky_inverse(factor).trace())
     bound = 1 / trace if 0 < trace < math.inf else 0.0
+    # 1 / trace is at most the smallest eigenvalue. Below the rounding of the squares it says nothing, and the caller
+    # decomposes the matrix itself.
     return bound**0.5 if bound >= _FAR * len(gram) * _EPS * size else 0.0
 
 
@@ -185,6 +202,8 @@ def _surely_above(reduced: Float64[np.ndarray, "rows entries"], rounding: float)
     inverse = torch.linalg.solve_triangular(_tensor(reduced), one, upper=True)
     if not float(inverse.abs().max()) < _HUGE:
         return 0.0
+    # 1 / |R^-1| in the Frobenius norm never exceeds the smallest singular value, and |R| never falls below the largest:
+    # full rank by these bounds is full rank by the rule.
     smallest = 1 / float(torch.linalg.matrix_norm(inverse))
     return smallest if smallest > rounding * np.sqrt(columns) * np.linalg.norm(reduced) else 0.0
 

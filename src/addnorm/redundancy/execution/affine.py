@@ -44,6 +44,8 @@ def is_affine(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], moving: 
     generator = torch.Generator().manual_seed(0)
     moves = {}
     for each in moving:
+        # Moves about as large as the numbers, none near zero: a smaller one could stay on one side of a threshold and
+        # look affine.
         size = max(1.0, float(each.detach().abs().max())) if each.numel() else 1.0
         moves[id(each)] = size * (0.5 + torch.rand(each.shape, generator=generator, dtype=torch.float64))
         moves[id(each)] *= 1 - 2 * torch.randint(0, 2, each.shape, generator=generator)
@@ -56,6 +58,8 @@ def is_affine(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], moving: 
     for step, after in zip(_STEPS[1:], others, strict=True):
         if after is None or after.shape != before.shape:
             return False
+        # An affine function takes equal steps to equal differences. Four steps on both sides do not prove that, and
+        # need not: a wrong answer changes which parameters are moved, and moved parameters are measured.
         error = (after - before) - step * (once - before)
         size = max(float(before.abs().max()), float(after.abs().max())) if before.numel() else 0.0
         if not bool((error.abs() <= _ROUNDING * max(size, 1e-300)).all()):

@@ -49,5 +49,6 @@ class Cases:
     def __call__(self, number: int) -> tuple[int, Inputs]:
         """Return a case. Case 0 is the example at the model's own values."""
         template = self.templates[number % len(self.templates)]
+        # Each case goes on where the one before ended, so that a sweep reads every row of every table.
         start = sum(self.templates[each % len(self.templates)].step for each in range(1, number))
         return number, template.fresh(number, start) if self.fresh and number else template.example

@@ -94,6 +94,7 @@ def _check_numbers(kind: str, name: str, tensor: Tensor) -> None:
     Raises:
         InputError: it has none, or NaN among them.
     """
+    # After the kinds: a lazy or quantised tensor has its own sentence, and reading its values would raise another.
     if tensor.is_meta:
         raise InputError(f"expected {kind}s with values, got {name!r} on the meta device. Load or initialise it first.")
     if (tensor.is_floating_point() or tensor.is_complex()) and (count := int(torch.isnan(tensor).sum())):

@@ -40,6 +40,8 @@ def copy_of(
         InputError: the model cannot be copied.
     """
     memo: dict[int, object] = {}
+    # The memo of deepcopy is filled beforehand: what it holds counts as copied. So tensors are converted on the way,
+    # and tied ones stay tied because they have one identity.
     for owner in model.modules():
         for tensor in [*owner.parameters(recurse=False), *owner.buffers(recurse=False)]:
             if id(tensor) not in memo:
@@ -80,6 +82,7 @@ def _uncopied(model: nn.Module, memo: dict[int, object]) -> str:
     """Name the attribute that cannot be copied; empty if it is none."""
     for path, module in model.named_modules():
         for field, value in vars(module).items():
+            # Parameters, buffers and modules have been tried with the whole model; what is left is the user's.
             if field in _OWN:
                 continue
             try:

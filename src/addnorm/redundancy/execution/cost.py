@@ -126,8 +126,9 @@ def audit_cost(model: nn.Module, inputs: object, *, biases: int) -> AuditCost | 
         + _SECONDS_PER_FACTOR * factors
     )
     rewrite = rewrite_bytes(model)
-    beside = max(activations, maps) if activations + maps >= _SMALL else 0
-    return AuditCost(bytes=model_bytes(model) - rewrite + max(rewrite, beside), seconds=seconds)
+    # Gradients and maps come one after the other, and before a rewrite: the largest of the three counts.
+    temporary = max(activations, maps) if activations + maps >= _SMALL else 0
+    return AuditCost(bytes=model_bytes(model) - rewrite + max(rewrite, temporary), seconds=seconds)
 
 
 def number_of_biases(model: nn.Module) -> int:

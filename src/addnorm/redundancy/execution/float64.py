@@ -39,10 +39,13 @@ class Float64Mode(TorchFunctionMode):
             args = [torch.float64 if _is_lower(arg) else arg for arg in args]
         if torch.dtype in map(type, kwargs.values()):
             kwargs = {key: torch.float64 if _is_lower(arg) else arg for key, arg in kwargs.items()}
+        # torch has no float64 kernel for it.
         if func in _GROUPED and len(args) == 2 and _only_ends(kwargs):
             return _grouped(args[0], args[1], kwargs["offs"])
         made = _CASTS.get(func, func)(*args, **kwargs)
         if isinstance(made, Tensor) and made.dtype in _LOWER:
+            # Only where data pass through the lower precision. A table or mask made in float32 is what it is; its
+            # rounding does not change from move to move.
             if made.requires_grad:
                 self.eps = max(self.eps, torch.finfo(made.dtype).eps)
             return made.double()
@@ -60,6 +63,7 @@ class WideningMode(Float64Mode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        # A vocabulary would be converted as a whole for a few rows.
         if func not in _LOOKUPS:
             args, kwargs = tree_map(self._widened, (tuple(args), dict(kwargs or {})))
         return super().__torch_function__(func, types, args, kwargs)

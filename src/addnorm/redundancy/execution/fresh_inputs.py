@@ -41,6 +41,7 @@ class _Lookups(TorchFunctionMode):
         return func(*args, **kwargs)
 
     def _note(self, index: Tensor, table: Tensor) -> None:
+        # Ids may index several tables (tokens and types of one tensor): fresh ones have to be valid in the shortest.
         address = index.data_ptr()
         self.rows[address] = min(self.rows.get(address, table.shape[0]), table.shape[0])
 
@@ -99,6 +100,8 @@ class InputTemplate:
         sizes = [leaf.shape[dim] for leaf in _tensors(self.example) if leaf.dim() > dim]
         if not sizes or size < 1:
             return None
+        # The length is that of the first tensor with such a dimension; tensors in which it does not occur, such as an
+        # image next to a text, keep theirs.
         old = sizes[0]
         # An integer tensor's trailing dimensions are positions; a float's last one is its width, except for square
         # masks.
@@ -138,6 +141,8 @@ def _fresh(leaf: Tensor, rows: int | None, alone: bool, generator: torch.Generat
 
 
 def _rows_in_turn(leaf: Tensor, rows: int, generator: torch.Generator, start: int) -> Tensor:
+    # Rows in a random order that never changes: successive calls take successive parts of it, and the shuffle within a
+    # call is the seed's.
     order = torch.randperm(rows, generator=torch.Generator().manual_seed(rows))
     kept = leaf < 0
     free = int((~kept).sum())

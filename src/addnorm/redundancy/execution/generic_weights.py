@@ -52,12 +52,15 @@ class GenericWeights:
         name = self._names.get(id(tensor))
         if name is not None and tensor.is_floating_point() and tensor.numel():
             fan = tensor[0].numel() if tensor.dim() > 1 else 1
+            # A weight of zeros gets noise by its inputs, as an initialisation would draw it, or activations would grow
+            # from layer to layer.
             floor = _FLOOR if tensor.dim() < 2 else min(_FLOOR, fan**-0.5)
             return _noise(self._seed, name, tensor).mul_(max(0.5 * _root_mean_square(tensor), floor)).add_(tensor)
         statistic = self._statistics.get(id(tensor))
         if statistic is None:
             return tensor.detach()
         noise = _noise(self._seed, statistic, tensor)
+        # A variance has to stay positive.
         return tensor + noise * _FLOOR if statistic.endswith("mean") else tensor * (1 + 0.2 * noise.abs())
 
 

@@ -3,7 +3,7 @@
 logits    everything that the model returns: tensors, numbers and arrays inside tuples, lists, dicts, dataclasses and other
           objects. Integers and booleans must stay equal, floating-point numbers up to rounding. Only a `ModelOutput` of
           Transformers, whose fields have agreed meanings, has auxiliary fields that are left out: a loss, the key-value
-          cache, inner states and attentions; beside logits also the states from which these are computed.
+          cache, inner states and attentions; where there are logits also the states from which these are computed.
 softmax   log_softmax over the last axis of the scores: a shift that is equal for all classes has no effect. Scores are
           the entries of a named output whose name contains "logits", or all floating-point tensors. Everything else is
           observed as it is, and so is a last axis of one entry, whose softmax is always one.
@@ -147,6 +147,7 @@ def _selected(output: Any, observe: Observe, omitted: list[str]) -> list[tuple[s
         raise InputError(f"expected outputs with numbers, got {empty}. Give inputs for which the model returns some.")
     if observe == "logits":
         return parts
+    # Where an output names its logits, other tensors are not scores: boxes next to class scores count entry by entry.
     roots = {str(name) for name, value in (named or {}).items() if "logits" in str(name) and value is not None}
     return [
         (f"softmax of {name}", torch.log_softmax(tensor, dim=-1)) if _is_scores(name, tensor, roots) else (name, tensor)
@@ -182,6 +183,8 @@ def _leaves(value: Any, path: str, omit: Callable[[str], None], above: frozenset
     elif isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
         yield name, torch.scalar_tensor(cast(float, value))  # in a trace; the export then finds that it comes from data
     elif (named := _named(value, objects=len(above) < _DEPTH)) is not None:
+        # Only a class with agreed meanings has fields that may be left out. In any other object a field called `cache`
+        # is a result.
         aside = _auxiliary(named) if _is_model_output(value) else set()
         for key, inner in named.items():
             if key not in aside:

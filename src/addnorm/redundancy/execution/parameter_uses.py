@@ -95,7 +95,7 @@ _RECURRENT = frozenset(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Use:
+class ParameterUse:
     """One use of a parameter: an operation that combines it, or what was computed from it without data, with data."""
 
     kind: UseKind
@@ -106,7 +106,7 @@ class Use:
 
 
 @dataclass(frozen=True)
-class _Origin:
+class _ParameterOrigin:
     """The parameters from which a tensor was computed without data; none for a constant."""
 
     affine: frozenset[str] = frozenset()
@@ -114,13 +114,13 @@ class _Origin:
     bent: frozenset[str] = frozenset()
     """Names of the others."""
 
-    def __or__(self, other: "_Origin") -> "_Origin":
+    def __or__(self, other: "_ParameterOrigin") -> "_ParameterOrigin":
         bent = self.bent | other.bent
-        return _Origin((self.affine | other.affine) - bent, bent)
+        return _ParameterOrigin((self.affine | other.affine) - bent, bent)
 
-    def all_bent(self) -> "_Origin":
+    def all_bent(self) -> "_ParameterOrigin":
         """The origin of a function of the tensor that is not affine."""
-        return _Origin(bent=self.affine | self.bent)
+        return _ParameterOrigin(bent=self.affine | self.bent)
 
 
 class _UseRecorder(TorchDispatchMode):
@@ -141,13 +141,15 @@ class _UseRecorder(TorchDispatchMode):
         self.original = {each.untyped_storage().data_ptr(): name for name, each in original.named_parameters()}
         self.foreign = ""
         """The first parameter of the original, not of the copy, that the copy reads."""
-        self.origins: dict[int, tuple[torch.Tensor, _Origin]] = {}
+        self.origins: dict[int, tuple[torch.Tensor, _ParameterOrigin]] = {}
         """By id, every tensor that depends on no data. An id stays unique only while its tensor lives."""
         for each in constants:
-            self.origins[id(each)] = (each, _Origin())
+            # A constant is known to depend on no data, without parameters. Without this entry it would count as data,
+            # and a masked bias as added to data.
+            self.origins[id(each)] = (each, _ParameterOrigin())
         for name, parameter in parameters.items():
-            self.origins[id(parameter)] = (parameter, _Origin(affine=frozenset({name})))
-        self.recorded: dict[str, list[Use]] = {}
+            self.origins[id(parameter)] = (parameter, _ParameterOrigin(affine=frozenset({name})))
+        self.recorded: dict[str, list[ParameterUse]] = {}
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -178,7 +180,7 @@ class _UseRecorder(TorchDispatchMode):
                     self.origins[id(leaf)] = (leaf, made)
         return out
 
-    def _origin(self, leaf: torch.Tensor) -> _Origin | None:
+    def _origin(self, leaf: torch.Tensor) -> _ParameterOrigin | None:
         """The parameters from which a tensor was computed; None if it depends on data."""
         known = self.origins.get(id(leaf))
         return None if known is None else known[1]
@@ -191,23 +193,27 @@ class _UseRecorder(TorchDispatchMode):
         kwargs: dict[str, Any],
         given: list[torch.Tensor],
         tracked: list[torch.Tensor],
-    ) -> _Origin | None:
+    ) -> _ParameterOrigin | None:
         """The origin of an operation's outputs; None if they depend on data, or the operation is a use."""
         if op == "lift_fresh" or op.removeprefix("new_").removesuffix("_like") in _FILLED:
-            return _Origin()  # numbers written in the code; of other tensors only the shape is read
+            return _ParameterOrigin()  # numbers written in the code; of other tensors only the shape is read
         if torch.Tag.nondeterministic_seeded in getattr(func, "tags", ()):
             return None
+        # Data meet a parameter here. This is a use, unless one number scales the parameter: the sum with data, if there
+        # is one, comes later.
         if any(self._origin(leaf) is None for leaf in given):
             others = [leaf for leaf in given if not any(leaf is each for each in tracked)]
             scaled = op == "mul" and len(tracked) == len(others) == 1 and others[0].dim() == 0
             return self._origin(tracked[0]) if scaled else None
-        origin = _Origin()
+        origin = _ParameterOrigin()
         for leaf in given:
-            origin = origin | (self._origin(leaf) or _Origin())
+            origin = origin | (self._origin(leaf) or _ParameterOrigin())
         if not tracked:
             return origin
         if op == "_local_scalar_dense":
             return None
+        # Known by name, because they are most of the calls, and a test by moves costs five of each. A cast to integers
+        # is a step function.
         if op in _AFFINE:
             dtype = kwargs.get("dtype")
             whole = isinstance(dtype, torch.dtype) and not (dtype.is_floating_point or dtype.is_complex)
@@ -218,9 +224,11 @@ class _UseRecorder(TorchDispatchMode):
         if len(moving) == 1 and op in _CONTRACTIONS and sum(size > 1 for size in moving[0].shape) > 1:
             return None  # the weight of a linear map, whose input is constant
         # A number that scales a parameter is that parameter's coefficient.
+        # scale * bias with two learned tensors is not affine in both. The single number is given up: it counts as a
+        # coefficient, so that the bias can be tracked at the present scale.
         single = [leaf for leaf in moving if leaf.numel() == 1]
         if op in ("mul", "div") and len(moving) == 2 and len(single) == 1:
-            known = self._origin(single[0]) or _Origin()
+            known = self._origin(single[0]) or _ParameterOrigin()
             moving = [leaf for leaf in moving if leaf is not single[0]]
             origin = origin | known.all_bent()
         multiplied = op == "mul" and len(moving) == 1 and args[0] is not args[1]
@@ -228,8 +236,9 @@ class _UseRecorder(TorchDispatchMode):
             return origin
         return origin.all_bent()
 
-    def _overwrite(self, written: torch.Tensor, made: _Origin | None) -> None:
+    def _overwrite(self, written: torch.Tensor, made: _ParameterOrigin | None) -> None:
         """Note that numbers were written into a tensor, and so into all others with the same memory."""
+        # All views of that memory hold the new numbers, also those that were made before.
         storage = written.untyped_storage().data_ptr()
         for key, (tensor, origin) in list(self.origins.items()):
             if tensor.layout == torch.strided and tensor.untyped_storage().data_ptr() == storage:
@@ -238,8 +247,9 @@ class _UseRecorder(TorchDispatchMode):
                 else:
                     self.origins[key] = (tensor, origin | made)
 
-    def _record(self, leaf: torch.Tensor, use: Use) -> None:
-        origin = self._origin(leaf) or _Origin()
+    def _record(self, leaf: torch.Tensor, use: ParameterUse) -> None:
+        origin = self._origin(leaf) or _ParameterOrigin()
+        # A use of the sum of an affine and a bent parameter is a use of each, in its own kind.
         bent = replace(use, kind="nonlinearly added") if use.kind == "added" else use
         for names, each in ((origin.affine, use), (origin.bent, bent)):
             for name in names:
@@ -251,19 +261,19 @@ class _UseRecorder(TorchDispatchMode):
         position = _BIAS_AT.get(op)
         return position is not None and position < len(args) and args[position] is leaf
 
-    def _use(self, op: str, args: tuple[Any, ...], out: Any, leaf: torch.Tensor) -> Use:
+    def _use(self, op: str, args: tuple[Any, ...], out: Any, leaf: torch.Tensor) -> ParameterUse:
         if op in _ADDITIONS:
-            return Use(kind="added", constant_enough=_constant_enough(_varying(leaf), out.shape))
+            return ParameterUse(kind="added", constant_enough=_constant_enough(_varying(leaf), out.shape))
         if op in _RECURRENT:
-            return Use(kind="added" if leaf.dim() == 1 else "other")
+            return ParameterUse(kind="added" if leaf.dim() == 1 else "other")
         if self._bias_of(op, args, leaf):
             others = [each for at, each in enumerate(args) if at != _BIAS_AT[op]]
-            return Use(kind="added" if all(each is not leaf for each in others) else "other")
+            return ParameterUse(kind="added" if all(each is not leaf for each in others) else "other")
         if op in _LOOKUPS and args[0] is leaf:
-            return Use(kind="looked up")
+            return ParameterUse(kind="looked up")
         if op == "_local_scalar_dense":
-            return Use(kind="nonlinearly added")  # a Python number, which can be followed no further
-        return Use(kind="joined" if op in ("cat", "stack") else "other")
+            return ParameterUse(kind="nonlinearly added")  # a Python number, which can be followed no further
+        return ParameterUse(kind="joined" if op in ("cat", "stack") else "other")
 
 
 def _is_table(op: str, args: tuple[Any, ...]) -> bool:
@@ -288,7 +298,7 @@ def name_of(func: Any) -> str:
     return str(func.overloadpacket.__name__ if isinstance(func, torch._ops.OpOverload) else func.name())
 
 
-def parameter_uses(model: nn.Module, inputs: Inputs) -> dict[str, tuple[Use, ...]]:
+def parameter_uses(model: nn.Module, inputs: Inputs) -> dict[str, tuple[ParameterUse, ...]]:
     """Record every use of every parameter, by the parameter's first name, in evaluation mode, on a copy.
 
     Raises:

@@ -44,6 +44,7 @@ def perturbed(model: nn.Module, seed: int) -> Iterator[None]:
                 parameter.copy_(value)
                 continue
             for piece in _pieces(parameter):
+                # The nearest float32 number is the original one; see above.
                 piece.copy_(piece.float())
 
 

@@ -37,7 +37,7 @@ from torch.utils._pytree import tree_leaves
 from addnorm.errors import InputError
 from addnorm.redundancy.execution.copies import device_of
 from addnorm.redundancy.execution.inputs import bind
-from addnorm.redundancy.execution.parameter_uses import Use, parameter_uses
+from addnorm.redundancy.execution.parameter_uses import ParameterUse, parameter_uses
 
 Role = Literal["bias", "table", "scalar", "named"]
 Coordinates = Literal["entries", "common row"]
@@ -163,6 +163,7 @@ def track_parameters(model: nn.Module, inputs: object, *, track: str = "bias") -
         used = uses.get(names[0], ())
         if 0 in shape or not (parameters[key].is_floating_point() or parameters[key].is_complex()):
             continue
+        # Named in a note, not left out in silence: the reader sees a bias in the code and looks for its row.
         if track.startswith("bias") and _nonlinear(shape, used, is_complex=parameters[key].is_complex()):
             nonlinear.append(names[0])
         if parameters[key].is_complex():
@@ -173,6 +174,8 @@ def track_parameters(model: nn.Module, inputs: object, *, track: str = "bias") -
         if not used:
             unused.append(names[0])
             continue
+        # Entry by entry a vocabulary would take a gradient per number; its common row is what a bias behind the lookup
+        # can absorb.
         whole = role != "table" or prod(shape) <= LARGEST_TABLE
         entry = TrackedParameter(
             name=names[0],
@@ -240,7 +243,11 @@ def _pattern(track: str) -> re.Pattern[str]:
 
 
 def _role(
-    shape: tuple[int, ...], used: tuple[Use, ...], track: str, pattern: re.Pattern[str] | None, names: list[str]
+    shape: tuple[int, ...],
+    used: tuple[ParameterUse, ...],
+    track: str,
+    pattern: re.Pattern[str] | None,
+    names: list[str],
 ) -> Role | None:
     """The role in which a parameter is tracked; None if it is not."""
     if pattern is not None:
@@ -254,12 +261,12 @@ def _role(
     return None
 
 
-def _added(shape: tuple[int, ...], used: tuple[Use, ...]) -> bool:
+def _added(shape: tuple[int, ...], used: tuple[ParameterUse, ...]) -> bool:
     every = all(use.kind == "added" and _is_constant_enough(shape, use) for use in used)
     return every and (bool(used) or len(shape) == 1)
 
 
-def _nonlinear(shape: tuple[int, ...], used: tuple[Use, ...], *, is_complex: bool) -> bool:
+def _nonlinear(shape: tuple[int, ...], used: tuple[ParameterUse, ...], *, is_complex: bool) -> bool:
     """True if a parameter is not tracked only because what is added is no affine function of it, or complex."""
     kinds = {use.kind for use in used}
     only_added = bool(used) and kinds <= {"added", "nonlinearly added"}
@@ -270,5 +277,5 @@ def _nonlinear(shape: tuple[int, ...], used: tuple[Use, ...], *, is_complex: boo
     )
 
 
-def _is_constant_enough(shape: tuple[int, ...], use: Use) -> bool:
+def _is_constant_enough(shape: tuple[int, ...], use: ParameterUse) -> bool:
     return use.constant_enough or sum(size > 1 for size in shape) <= 1

@@ -30,7 +30,16 @@ from addnorm.redundancy.graph.equations import (
     levelled,
     without_repeats,
 )
-from addnorm.redundancy.graph.shift import EPS, Dense, Diagonal, Shift, Term, TooLarge, reduce_equal, without_rounding
+from addnorm.redundancy.graph.shift import (
+    EPS,
+    DenseTerm,
+    DiagonalTerm,
+    Shift,
+    Term,
+    TooLarge,
+    reduce_equal,
+    without_rounding,
+)
 
 OnLoss = Callable[[int, int], None]
 """Receives a block and the number of degrees of freedom that a demand takes from it."""
@@ -53,6 +62,8 @@ class Elimination:
 
     def new_block(self, size: int, owner: str) -> int:
         """Introduce free coordinates, attributed to a parameter."""
+        # A number is never used twice: a shift that was made long ago may still name a block that has been solved
+        # since.
         name = len(self.sizes)
         self.sizes[name], self.owner[name] = size, owner
         return name
@@ -122,6 +133,8 @@ class Elimination:
         columns = sum(self.sizes[block] for block in terms)
         together = [axis for axis in axes if reduced[axis] > 1] if axes is not None else []
         matrices = {block: equations(term, reduced, together) for block, term in terms.items()}
+        # `together` has only the axes along which some term varies. An axis along which none does would repeat every
+        # equation.
         group = prod(reduced[axis] for axis in together)
         if together:
             matrices = {block: levelled(matrix, group, terms[block].noise) for block, matrix in matrices.items()}
@@ -135,6 +148,8 @@ class Elimination:
             self._solve(compressed(differences(whole, group) if together else whole), list(matrices))
             return
         left = self._singletons(matrices, rows, group if together else None, terms)
+        # `_square` only where no row was solved by itself: it uses the matrices as they were before `_singletons`
+        # replaced columns of them.
         if left is None or (not together and len(left[0]) == rows and self._square(matrices, terms)):
             return
         self._solve(*left)
@@ -142,7 +157,7 @@ class Elimination:
     def _diagonal(self, terms: Mapping[int, Term], axes: Sequence[int] | None, on_loss: OnLoss) -> bool:
         """Solve the most common demand without a dense matrix: one block is diagonal along the only axis that varies."""
         for block, pivot in terms.items():
-            if not isinstance(pivot, Diagonal) or (axes is not None and pivot.axis not in axes):
+            if not isinstance(pivot, DiagonalTerm) or (axes is not None and pivot.axis not in axes):
                 continue
             others = {other: term for other, term in terms.items() if other != block}
             if any(
@@ -239,6 +254,9 @@ class Elimination:
             rest[block][0] if block in rest else block: (term.regular, term.condition) for block, term in terms.items()
         }
         for block, (taken, columns) in chosen.items():
+            # Row r says pivot * x + (the rest of the row) = 0, so x = -rest / pivot; with a constant c the rest has the
+            # column -1 of c. A chosen coordinate occurs in its own row alone, so that the rest never contains another
+            # chosen one.
             pivots = matrices[block][taken, columns]
             solved: dict[int, LinearMap] = {}
             name, stay = rest[block]
@@ -259,6 +277,8 @@ class Elimination:
                     solved[other] = solved[other].plus(step) if other in solved else step
             self.solutions[block] = solved
         if group is not None and constant is None:
+            # No coordinate stands alone, so no constant was introduced: the demand is that differences inside a group
+            # vanish.
             whole = torch.cat([differences(matrix, group) for matrix in narrowed.values()], dim=1)
             return whole, list(narrowed)
         remaining = torch.cat([matrix[open_rows] for matrix in narrowed.values()], dim=1) if narrowed else None
@@ -315,35 +335,39 @@ def _accumulate(terms: dict[int, Term], block: int, term: Term) -> None:
         terms[block] = term
         return
     present = terms[block]
-    a = present.dense() if isinstance(present, Diagonal) else present
-    b = term.dense() if isinstance(term, Diagonal) else term
+    a = present.dense() if isinstance(present, DiagonalTerm) else present
+    b = term.dense() if isinstance(term, DiagonalTerm) else term
     # Two paths from one bias may cancel exactly (a residual and its negative). What is left is rounding of the summands, so the
     # noise grows with their size, not with that of the sum: only then does `without_rounding` recognise the cancellation.
     size = max(float(a.numbers.abs().max()), float(b.numbers.abs().max()))
     noise = hypot(a.noise, b.noise) + EPS * size
-    terms[block] = Dense(a.numbers + b.numbers, noise, condition=max(a.condition, b.condition))
+    terms[block] = DenseTerm(a.numbers + b.numbers, noise, condition=max(a.condition, b.condition))
 
 
 def _substituted(term: Term, path: LinearMap) -> Term:
     """The term of a solved block, expressed in a free block."""
-    if isinstance(term, Diagonal) and path.matrix is None and len(path.rows) == path.height:
+    # The rows of an identity are sorted wherever one is made, and compositions keep their order; so one with all rows
+    # changes nothing, and a diagonal stays a diagonal.
+    if isinstance(term, DiagonalTerm) and path.matrix is None and len(path.rows) == path.height:
         return term
     matrix = path.matrix
-    if isinstance(term, Diagonal):
+    if isinstance(term, DiagonalTerm):
         if matrix is None:
             return replace(term.dense(), numbers=term.dense().numbers[path.rows])
         numbers = term.scale.new_zeros(path.width, len(term.scale))
         numbers[:, path.rows] = (matrix * term.scale[path.rows][:, None]).T
         gain, size = float(matrix.abs().max()), float(term.scale.abs().max())
         noise = (term.noise + 8 * EPS * size) * max(gain, 1.0)
-        return Dense(numbers.reshape(path.width, *term.reduced), noise, *_facts(term, path))
+        return DenseTerm(numbers.reshape(path.width, *term.reduced), noise, *_facts(term, path))
     selected = term.numbers[path.rows]
     if matrix is None:
         return replace(term, numbers=selected)
     numbers = (matrix.T @ selected.reshape(len(selected), -1)).reshape(path.width, *term.reduced)
+    # Independent errors add up to at most the norm of a column. A gain below one is not used: the product is rounded
+    # again.
     gain = max(float(matrix.norm(dim=0).max()), 1.0)
     # A demanded constant is constant: the axis has size 1 from here on.
-    return Dense(
+    return DenseTerm(
         reduce_equal(numbers), (term.noise + 8 * EPS * float(selected.abs().max())) * gain, *_facts(term, path)
     )
 

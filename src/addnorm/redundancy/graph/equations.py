@@ -9,7 +9,7 @@ from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
 
 from addnorm.redundancy.algebra.rank import kernel_and_clarity
-from addnorm.redundancy.graph.shift import Dense, Diagonal, Term
+from addnorm.redundancy.graph.shift import DenseTerm, DiagonalTerm, Term
 
 
 def without_repeats(terms: Mapping[int, Term]) -> dict[int, Term]:
@@ -20,9 +20,11 @@ def without_repeats(terms: Mapping[int, Term]) -> dict[int, Term]:
     """
     dims = max((len(term.reduced) for term in terms.values()), default=0)
     for axis in range(dims):
-        varying = [term for term in terms.values() if isinstance(term, Dense) and term.reduced[axis] > 1]
-        if not varying or any(isinstance(term, Diagonal) and term.axis == axis for term in terms.values()):
+        varying = [term for term in terms.values() if isinstance(term, DenseTerm) and term.reduced[axis] > 1]
+        if not varying or any(isinstance(term, DiagonalTerm) and term.axis == axis for term in terms.values()):
             continue
+        # A diagonal axis is never thinned: its entries differ by construction. The entries that stay are the same for
+        # all terms, so that equations still belong together.
         size = varying[0].reduced[axis]
         others = [at for at in range(dims + 1) if at != axis + 1]
         fresh = torch.ones(size, dtype=torch.bool)
@@ -34,7 +36,7 @@ def without_repeats(terms: Mapping[int, Term]) -> dict[int, Term]:
             kept = torch.nonzero(fresh).flatten()
             terms = {
                 block: replace(term, numbers=term.numbers.index_select(axis + 1, kept))
-                if isinstance(term, Dense) and term.reduced[axis] > 1
+                if isinstance(term, DenseTerm) and term.reduced[axis] > 1
                 else term
                 for block, term in terms.items()
             }
@@ -44,7 +46,7 @@ def without_repeats(terms: Mapping[int, Term]) -> dict[int, Term]:
 def equations(term: Term, reduced: tuple[int, ...], together: Sequence[int]) -> torch.Tensor:
     """Return the map as a matrix [entries, coordinates]. The axes in `together` run fastest, so that the entries that a demand
     compares are neighbours."""
-    given = term.dense() if isinstance(term, Diagonal) else term
+    given = term.dense() if isinstance(term, DiagonalTerm) else term
     numbers = given.numbers.expand(len(given.numbers), *reduced)
     order = [axis for axis in range(len(reduced)) if axis not in together] + list(together)
     return numbers.permute(0, *(axis + 1 for axis in order)).reshape(len(numbers), -1).T
@@ -67,6 +69,8 @@ def levelled(matrix: torch.Tensor, group: int, noise: float) -> torch.Tensor:
 
 def compressed(matrix: torch.Tensor) -> torch.Tensor:
     """Return equivalent equations, at most as many as coordinates."""
+    # R has the null space of the rows. Rows are scaled first, because R mixes them: a demand on small weights would
+    # drown in the rounding of one on large weights.
     kept = matrix[matrix.any(dim=1)]
     kept = kept / kept.norm(dim=1, keepdim=True)
     return torch.linalg.qr(kept, mode="r").R if len(kept) > kept.shape[1] else kept
@@ -79,6 +83,8 @@ def kernel_by_components(matrix: torch.Tensor) -> tuple[torch.Tensor, bool]:
     the singular values of one component are not compared with those of another, larger one.
     """
     rows, columns = matrix.shape
+    # A singular value counts as zero relative to the largest of its matrix. Were all heads solved as one, a head whose
+    # weights are 1e-11 of another's would be called free: a false proof.
     pattern = csr_matrix(matrix.ne(0).numpy())
     graph = csr_matrix(
         (np.ones(pattern.nnz), (pattern.nonzero()[0], rows + pattern.nonzero()[1])), shape=(rows + columns,) * 2

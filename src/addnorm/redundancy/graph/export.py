@@ -90,6 +90,8 @@ def export(model: nn.Module, inputs: object, *, observe: Observe, training: bool
                 buffers.add(parameters[name])
         elif spec.kind.name == "CONSTANT_TENSOR" and spec.target is not None:
             constant = program.constants[spec.target]
+            # A parameter that a model keeps in a list or closure is lifted as a constant. Left one, it would not move,
+            # and its bias would count as having no effect.
             owner = _owner(constant, spare.model)
             if owner is None:
                 constants[name] = constant
@@ -98,6 +100,8 @@ def export(model: nn.Module, inputs: object, *, observe: Observe, training: bool
     graph = program.graph
     for node in graph.nodes:
         value = node.meta.get("val")
+        # A shape or a Python number that comes from data is that of the example: a proof about this graph would say
+        # nothing about other inputs.
         if isinstance(value, torch.Tensor) and not all(isinstance(size, int) for size in value.shape):
             raise NotExported(f"expected shapes that do not depend on the data, got one that does at {node.name}")
         if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
@@ -138,6 +142,7 @@ def _states(
     states: dict[str, fx.Node] = {}
     while True:
         reached = {node.name for node in _ancestors((*observed, *states.values()), statistics=False)}
+        # A buffer that only another such buffer reads counts too, so the set grows until a round adds nothing.
         more = {node: written[name] for node, name in parameters.items() if node in reached and name in written}
         if more.keys() <= states.keys():
             return frozenset(states), tuple(states.values())
@@ -229,6 +234,7 @@ def _inline(module: fx.GraphModule) -> None:
         arguments: tuple[Any, ...] = node.args
         _, body, *operands = arguments
         region = getattr(module, body.target)
+        # Regions inside the region first: its nodes are copied as they are.
         _inline(region)
         places = [each for each in region.graph.nodes if each.op == "placeholder"]
         with graph.inserting_before(node):

@@ -57,6 +57,7 @@ class Product:
 
     def rearranged(self, axes: Mapping[int, int], source: Shift) -> "Product | None":
         """The product of a value whose axes were rearranged, old -> new; None if an axis that varies is lost."""
+        # Without the axis that tells which entry of the factor is meant, the product would name another number.
         if any(label >= 0 and label not in axes for label in self.factor_axes):
             return None
         reduced, labels = source.reduced(), list[int | None]()
@@ -79,7 +80,7 @@ def multiple(op: str, target: Any, args: Any, shape: tuple[int, ...]) -> Multipl
     Args:
         op: name of the operation.
         target: the operation, which can be called on tensors without numbers.
-        args: its positional arguments, with tensors as `Value`.
+        args: its positional arguments, with tensors as `NodeValue`.
         shape: shape of the output.
     """
     tensors = [each for each in args if hasattr(each, "shift")]
@@ -93,6 +94,7 @@ def multiple(op: str, target: Any, args: Any, shape: tuple[int, ...]) -> Multipl
     if op not in _SCALING or not tensors or len(args) > 2:
         return None
     data = [each for each in tensors if _number(each) is None]
+    # Of x + x both operands are data. A broadcast result has entries that the value does not have in this order.
     if len(data) != 1 or data[0].shape != shape:
         return None
     given, first = of(data[0]), args[0] is data[0]
@@ -121,6 +123,7 @@ def moves_last(first: Any, second: Any) -> bool:
     """Return True if the second of two factors counts after its move in (x + s)(y + t) - x y = s (y + t) + x t, otherwise the
     first. The order of nodes decides, so that a factor of several products counts alike in most of them."""
     one, other = of(first).name, of(second).name
+    # Names of nodes end in a running number: mul_9 comes before mul_10.
     return (len(one), one) <= (len(other), other)
 
 
@@ -206,6 +209,8 @@ def _laid_out(product: Product, source: Shift, labels: list[int], sizes: Mapping
     for at, label in enumerate(product.source_axes):
         if reduced[at] == 1:
             source = selected(source, at, torch.tensor([0]))
+        # An axis along which a source is constant is dropped here and broadcast below: the two sources may be constant
+        # along different ones. A summed axis stays, because its size is a factor of the sum.
         if label is not None and (label < 0 or reduced[at] > 1):
             kept.append((label, at))
         if label is not None and reduced[at] > 1 and source.shape[at] != sizes[label]:

@@ -48,11 +48,13 @@ class NodeAliases:
         first = node.args[0] if node.args else None
         if not isinstance(first, fx.Node) or not _floats(first):
             return node
+        # The same bits as another type, or rounded ones, are other numbers.
         if (op in _VIEWS or op in _COPIES) and node.meta["val"].dtype == first.meta["val"].dtype:
             return self.holder[first]
         if op == "slice":
             return self._read(node, first)
         source = node.args[1] if op == "slice_scatter" and len(node.args) > 1 else None
+        # A write that covers the whole buffer leaves none of its numbers.
         if isinstance(source, fx.Node) and _whole(node, _range(node, 2)) and _shape(source) == _shape(node):
             return self.holder[source]
         return node
@@ -64,6 +66,7 @@ class NodeAliases:
             return node
         if _whole(first, wanted):
             return self.holder[first]
+        # Only the last write is looked at: an earlier one to this range may have been overwritten in part since.
         written = first
         while name_of(written.target) in _COPIES and isinstance(written.args[0], fx.Node):
             written = written.args[0]

@@ -61,6 +61,8 @@ class NullSpace:
             for entry in tracked.entries:
                 part = basis[:, entry.offset : entry.offset + entry.size].to(torch.float64).T.contiguous()
                 if part.any():
+                    # One block for all: a basis does not say which of its rows belong together, so all parameters form
+                    # one component.
                     maps[entry.name] = {0: dense(entry.size, part)}
         return cls(tracked, maps)
 
@@ -68,6 +70,11 @@ class NullSpace:
     def maps(self) -> Mapping[str, Mapping[int, LinearMap]]:
         """Per parameter, the maps from the free blocks that move it."""
         return self._maps
+
+    @property
+    def sizes(self) -> Mapping[int, int]:
+        """The number of coordinates of every free block."""
+        return self._sizes
 
     @property
     def dim(self) -> int:
@@ -118,9 +125,14 @@ class NullSpace:
             return torch.zeros(0, self.tracked[name].size, dtype=torch.float64)
         free, clear = self._free(component, held=[other for other in component.names if other != name])
         condition = max(each.condition for other in component.names for each in self._maps[other].values())
+        # A direction may look null because float64 cannot see how it acts: a kernel without a gap, or maps behind so
+        # many weights that their small singular values are rounding. Nothing is claimed then. Where no direction is
+        # left there is no claim, and nothing to be careful about.
         if free.shape[1] and not (clear and condition <= _LARGEST_CONDITION):
             self._unsure.add(name)
             return torch.zeros(0, self.tracked[name].size, dtype=torch.float64)
+        # Distinct z give distinct delta, and along `free` no other parameter moves: the images in this one are
+        # independent. So this QR decides no rank.
         return _orthonormal(self._rows(name, component, free)).T
 
     def unsure(self, name: str) -> bool:
@@ -136,6 +148,7 @@ class NullSpace:
         if component is None:
             return 0
         maps = self._maps[name]
+        # Structure answers before numbers: a rank computed behind many layers would fall with their smallest weights.
         if any(each.regular and each.width == each.height for each in maps.values()):
             return self.tracked[name].size
         if len(maps) == 1 and all(each.regular for each in maps.values()):
@@ -164,6 +177,8 @@ class NullSpace:
             sizes = [self.tracked[name].size for name in names]
             zeros = [torch.zeros(size, width, dtype=torch.float64) for size in sizes]
             stacked = torch.cat([given.get(name, none) for name, none in zip(names, zeros, strict=True)])
+            # Components share no coordinate, so their spaces are orthogonal, and the projection on the sum is the sum
+            # of projections. What belongs to no component projects to zero and is left out.
             nearest = basis @ (basis.T @ stacked)
             moved.update(zip(names, nearest.split(sizes), strict=True))
         return moved
@@ -174,58 +189,21 @@ class NullSpace:
         wanted = {self._first(name) for name in names}
         for component in self.components:
             if wanted & set(component.names):
-                rows = [self._rows(name, component, None) for name in component.names]
+                rows = [self.rows(name, component.blocks) for name in component.names]
                 yield component.names, _orthonormal(torch.cat(rows))
 
-    def solve(
-        self, target: Mapping[str, torch.Tensor], *, keep: Sequence[str] = (), prefer: Sequence[str] = ()
-    ) -> Delta | None:
-        """Find a null vector that moves some parameters as wanted and as few others as possible, by the least norm.
-
-        Args:
-            target: wanted changes.
-            keep: parameters that must not change.
-            prefer: parameters that should move, best first; the others are held where possible, largest first.
-
-        Returns:
-            The change of every parameter that changes, the targets included; None if there is no such null vector.
-        """
-        wanted = {self._first(name): change.detach().to("cpu", torch.float64) for name, change in target.items()}
-        held = {self._first(name) for name in keep} - set(wanted)
-        places = {self._first(name): place for place, name in enumerate(prefer)}
-        moved: Delta = {}
-        for name, change in wanted.items():
-            if self.component(name) is None and change.any():
-                return None
-            moved[name] = change.reshape(self.tracked[name].coordinate_shape)
-        for component in self.components:
-            targets = {name: wanted[name].reshape(-1) for name in component.names if name in wanted}
-            if not any(change.any() for change in targets.values()):
-                continue
-            fixed = targets | {
-                name: torch.zeros(self.tracked[name].size, dtype=torch.float64)
-                for name in component.names
-                if name in held and name not in targets
-            }
-            rest = [name for name in component.names if name not in fixed]
-            rest.sort(
-                key=lambda name: (-places[name], 0) if name in places else (-len(places) - 1, -self.tracked[name].size)
-            )
-            solution = self._solve(component, fixed)
-            if solution is None:
-                return None
-            for name in rest:
-                trial = fixed | {name: torch.zeros(self.tracked[name].size, dtype=torch.float64)}
-                better = self._solve(component, trial)
-                if better is not None:
-                    fixed, solution = trial, better
-            for name in rest:
-                if name not in fixed and solution[name].any():
-                    moved[name] = solution[name].reshape(self.tracked[name].coordinate_shape)
-        return moved
+    def rows(self, name: str, blocks: Sequence[int]) -> torch.Tensor:
+        """Return a parameter's map from the coordinates of some blocks, one block after the other, float64 [size, width]."""
+        size, maps = self.tracked[name].size, self._maps[name]
+        dense = (
+            maps[block].dense() if block in maps else torch.zeros(size, self._sizes[block], dtype=torch.float64)
+            for block in blocks
+        )
+        return torch.cat(list(dense), dim=1)
 
     def contains(self, delta: Mapping[str, torch.Tensor], *, rounding: float = 1e-9) -> bool:
         """Test whether a change is a null vector, up to `rounding` relative to its own size."""
+        # The distance has two parts: in the entries that the change names, and in those that only its projection moves.
         near = self.project(delta)
         away = sum(
             float((change.to(torch.float64) - near.get(self._first(name), torch.zeros(()))).square().sum())
@@ -243,7 +221,7 @@ class NullSpace:
         if self.dim * self.tracked.size > LARGEST_BASIS:
             raise InputError(
                 f"expected a dense basis of at most {LARGEST_BASIS} numbers, got {self.dim} x {self.tracked.size}. Use "
-                "`redundant`, `absorbable`, `project` or `solve`, which work component by component."
+                "`redundant`, `absorbable` or `project`, which work component by component."
             )
         whole = torch.zeros(self.dim, self.tracked.size, dtype=torch.float64)
         at = 0
@@ -268,19 +246,13 @@ class NullSpace:
                 moved[name] = total.reshape(self.tracked[name].coordinate_shape)
         return moved
 
-    def _rows(self, name: str, component: Component, free: torch.Tensor | None) -> torch.Tensor:
-        """The parameter's map from all coordinates of its component [size, dim], or from combinations `free` [dim, k]
-        of them."""
-        size, at = self.tracked[name].size, 0
-        whole = torch.zeros(size, component.dim if free is None else free.shape[1], dtype=torch.float64)
+    def _rows(self, name: str, component: Component, free: torch.Tensor) -> torch.Tensor:
+        """The parameter's map from combinations `free` [dim, k] of the coordinates of its component, [size, k]."""
+        at, whole = 0, torch.zeros(self.tracked[name].size, free.shape[1], dtype=torch.float64)
         for block in component.blocks:
             width = self._sizes[block]
-            if block in self._maps[name]:
-                linear_map = self._maps[name][block]
-                if free is None:
-                    whole[:, at : at + width] += linear_map.dense()
-                elif free[at : at + width].any():
-                    whole += linear_map(free[at : at + width])
+            if block in self._maps[name] and free[at : at + width].any():
+                whole += self._maps[name][block](free[at : at + width])
             at += width
         return whole
 
@@ -301,6 +273,8 @@ class NullSpace:
         while changed:
             changed = False
             for name in held:
+                # A pinned coordinate is zero, so that a row that named two open blocks may name one in the next round.
+                # Rounds end, because each pins something or is the last.
                 open_blocks = {
                     block: each
                     for block, each in self._maps[name].items()
@@ -314,6 +288,8 @@ class NullSpace:
                     if each.regular and len(open_blocks) == 1 and not pinned[start : start + each.width].all():
                         pinned[start : start + each.width] = changed = True
                     elif each.matrix is None:
+                        # A row with a single open block, through the identity, says z_j = 0 if the held parameter
+                        # stays.
                         alone = torch.nonzero(touched[each.rows] == 1).flatten() + starts[block]
                         if not pinned[alone].all():
                             pinned[alone] = changed = True
@@ -343,32 +319,10 @@ class NullSpace:
                 if block in self._maps[name] and inside.any():
                     whole[:, inside] = self._maps[name][block].only(columns[inside] - at).dense()
                 at += self._sizes[block]
+            # |A z|^2 is the sum of |A_p z|^2, so each part may be replaced by its triangular factor: the stack keeps
+            # its singular values, and the rank rule sees the same numbers.
             parts.append(fewer_rows(whole))
         return torch.cat(parts) if parts else torch.zeros(0, len(columns), dtype=torch.float64)
-
-    def _solve(self, component: Component, fixed: Mapping[str, torch.Tensor]) -> Delta | None:
-        """The null vector of one component with the given changes that moves the others least; None if there is
-        none."""
-        held = [name for name, change in fixed.items() if not change.any()]
-        free, _ = self._free(component, held=held)
-        moving = [name for name in fixed if name not in held]
-        system = torch.cat([self._rows(name, component, free) for name in moving])
-        wanted = torch.cat([fixed[name] for name in moving])
-        if free.shape[1] == 0:
-            return None
-        left, values, right = torch.linalg.svd(system, full_matrices=True)
-        good = int((values > FLOAT64 * free.shape[1] ** 0.5 * values[:1]).sum()) if len(values) else 0
-        z = right[:good].T @ ((left[:, :good].T @ wanted) / values[:good])
-        if float((system @ z - wanted).norm()) > 1e-9 * float(wanted.norm()):
-            return None
-        others = [name for name in component.names if name not in fixed]
-        if good < free.shape[1] and others:
-            slack = right[good:].T
-            push = torch.cat([self._rows(name, component, free @ slack) for name in others])
-            now = torch.cat([self._rows(name, component, free) @ z for name in others])
-            z = z - slack @ torch.from_numpy(np.linalg.lstsq(push.numpy(), now.numpy(), rcond=None)[0])
-        moved = {name: self._rows(name, component, free) @ z for name in component.names}
-        return moved | dict(fixed)
 
 
 def _orthonormal(columns: torch.Tensor) -> torch.Tensor:

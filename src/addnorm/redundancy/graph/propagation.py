@@ -1,4 +1,4 @@
-"""Propagation of shifts through the graph in one pass: every node gets a `Value`, and every demand is solved when it is
+"""Propagation of shifts through the graph in one pass: every node gets a `NodeValue`, and every demand is solved when it is
 made."""
 
 import operator
@@ -19,10 +19,10 @@ from addnorm.redundancy.graph.like_factors import multiple, node_names
 from addnorm.redundancy.graph.node_aliases import NodeAliases, name_of
 from addnorm.redundancy.graph.null_space import NullSpace
 from addnorm.redundancy.graph.read_entries import Entries, as_read, read_entries, with_copies
-from addnorm.redundancy.graph.rule import ALWAYS, AXIAL, Call, Rule, default_rule, values_in
+from addnorm.redundancy.graph.rule import ALWAYS, AXIAL, OpCall, Rule, default_rule
 from addnorm.redundancy.graph.rules import rules
-from addnorm.redundancy.graph.shift import LARGEST_MAP, Dense, Diagonal, Shift, Term, TooLarge, zero_shift
-from addnorm.redundancy.graph.value import DataShift, Output, Value
+from addnorm.redundancy.graph.shift import LARGEST_MAP, DenseTerm, DiagonalTerm, Shift, Term, TooLarge, zero_shift
+from addnorm.redundancy.graph.value import DataShift, NodeValue, Output, evaluated, values_in
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,8 +86,10 @@ class _GraphWalk:
     def __init__(self, program: Program, weights: Callable[[str], torch.Tensor], tracked: TrackedParameters) -> None:
         self.program, self.weights, self.tracked = program, weights, tracked
         self.elimination = Elimination()
+        # Every tracked coordinate starts free, in its parameter's own block. Blocks that an elimination adds are
+        # attributed to the parameter that they came from, so that a blocker can be reported for it.
         self.blocks = {entry.name: self.elimination.new_block(entry.size, entry.name) for entry in tracked.entries}
-        self.values: dict[fx.Node, Value | list[Value] | None] = {}
+        self.values: dict[fx.Node, NodeValue | list[NodeValue] | None] = {}
         self.blockers: dict[str, list[Blocker]] = {entry.name: [] for entry in tracked.entries}
         self.assumptions: dict[str, None] = {}
         self.table = rules()
@@ -95,6 +97,8 @@ class _GraphWalk:
         self.names = node_names(program.nodes)
         self.read = read_entries(program.nodes, program.observed)
         self.needed = self._needed()
+        # Weights in float64 take most of an audit's memory: each value is freed after its last reader. Observed values
+        # stay until `observe` reads them.
         readers = {}
         for node in program.nodes:
             for source in self.aliases.sources(node) if node in self.needed else ():
@@ -108,6 +112,8 @@ class _GraphWalk:
         """Compute one node's value, and free the values that no later node reads."""
         if node not in self.needed:
             return
+        # A weight is loaded when the first operation reads it (`_value`), not here, or all layers' weights would be
+        # held at once.
         if node.op != "placeholder":
             holder = self.aliases.holder[node]
             self.values[node] = self._called(node) if holder is node else self._viewed(node, holder)
@@ -118,13 +124,15 @@ class _GraphWalk:
         """Demand that the observed outputs do not move."""
         for node in self.program.observed:
             value = self._value(node)
-            if isinstance(value, Value):
+            if isinstance(value, NodeValue):
                 self._call(node, "output", None, [value.shape]).demand_unchanged(value)
 
     def result(self) -> Propagation:
         """Express every parameter in the coordinates that are free after all demands."""
         maps: dict[str, dict[int, LinearMap]] = {}
         for name, block in self.blocks.items():
+            # A block counts in `NullSpace.dim` as soon as one map names it. A map of zeros must not name it: the
+            # dimension would count a direction along which nothing moves.
             maps[name] = {
                 free: each
                 for free, each in self.elimination.express(block).items()
@@ -147,18 +155,20 @@ class _GraphWalk:
                 waiting.extend(self.aliases.sources(node))
         return needed
 
-    def _viewed(self, node: fx.Node, holder: fx.Node) -> Value | list[Value] | None:
+    def _viewed(self, node: fx.Node, holder: fx.Node) -> NodeValue | list[NodeValue] | None:
         """The value of a node with the same numbers as another one."""
         value = self._current(holder)
         shape = tuple(node.meta["val"].shape)
-        if not isinstance(value, Value) or value.shape == shape:
+        if not isinstance(value, NodeValue) or value.shape == shape:
             return value
+        # The graph has no such view here, but the holder's numbers are these in another shape: the rule says which
+        # facts survive. A fact that names the holder's node or axes (`multiple`, `fact`, `support`) is left out.
         (out,) = self._ruled(self._call(node, "view", node.target, [shape]), "view", (value,), {})
         number = None if value.known is None else value.known.reshape(shape)
         shift = self.elimination.current(out.shift)
-        return Value(shape, shift, number, out.data_shifts, out.sums, out.masked, node.name, out.plane)
+        return NodeValue(shape, shift, number, out.data_shifts, out.sums, out.masked, node.name, out.plane)
 
-    def _value(self, node: fx.Node) -> Value | list[Value] | None:
+    def _value(self, node: fx.Node) -> NodeValue | list[NodeValue] | None:
         if node in self.values:
             return self.values[node]
         if node.op == "placeholder":
@@ -167,29 +177,31 @@ class _GraphWalk:
             return self.values[node]
         raise KeyError(node.name)
 
-    def _placeholder(self, node: fx.Node) -> Value | None:
+    def _placeholder(self, node: fx.Node) -> NodeValue | None:
         example = example_value(node)
         if not isinstance(example, torch.Tensor):
             return None
         shape = tuple(example.shape)
         constant = self.program.constants.get(node.name)
         if constant is not None:
-            return Value(shape, zero_shift(shape), constant.detach().cpu())
+            return NodeValue(shape, zero_shift(shape), constant.detach().cpu())
         name = self.program.parameters.get(node.name)
         if name is None:
-            return Value(shape, zero_shift(shape))
+            return NodeValue(shape, zero_shift(shape))
         numbers = self.weights(name).detach().cpu()
         known = (
             numbers if name in self.program.buffers or not numbers.is_floating_point() else numbers.to(torch.float64)
         )
         entry = self.tracked.by_name.get(name)
         if entry is None:
-            return Value(shape, zero_shift(shape), known)
-        return Value(shape, self.elimination.current(_initial_shift(entry, self.blocks[entry.name])), known)
+            return NodeValue(shape, zero_shift(shape), known)
+        return NodeValue(shape, self.elimination.current(_initial_shift(entry, self.blocks[entry.name])), known)
 
-    def _called(self, node: fx.Node) -> Value | list[Value] | None:
+    def _called(self, node: fx.Node) -> NodeValue | list[NodeValue] | None:
         arguments: Any = (node.args, node.kwargs)
         args, kwargs = fx.map_arg(arguments, self._current)
+        # The copies are for this call alone. Another reader may read those rows, so the stored value keeps them as they
+        # are.
         if unread := as_read(node, self.read):
             args, kwargs = fx.map_arg(arguments, lambda each: self._read(each, unread.get(each)))
         if getattr(node.target, "__name__", "") == "getitem" and isinstance(args[0], list):
@@ -207,7 +219,7 @@ class _GraphWalk:
             example if isinstance(example, torch.Tensor) else next(e for e in example if isinstance(e, torch.Tensor))
         )
         call.floating = bool(first.is_floating_point() or first.is_complex())
-        known = _evaluated(node.target, args, kwargs, inputs)
+        known = evaluated(node.target, args, kwargs, inputs)
         moving = any(value.moves for value in inputs)
         # A rule is also applied without any shift if it provides facts about data (sums, planes) that later rules use.
         informative = any(value.sums or value.plane for value in inputs)
@@ -218,8 +230,10 @@ class _GraphWalk:
             outs = self._ruled(call, op, args, kwargs) if needs_rule else call.all_unmoved()
         plain = not kwargs and len(shapes) == 1 and call.floating
         same = multiple(op, node.target, args, shapes[0]) if plain else None
+        # A demand of the rule may have solved coordinates that its own result, made before, still names: hence
+        # `updated`.
         values = [
-            Value(
+            NodeValue(
                 shape,
                 out.shift,
                 number,
@@ -236,12 +250,15 @@ class _GraphWalk:
         ]
         return values[0] if isinstance(example, torch.Tensor) else values
 
-    def _ruled(self, call: Call, op: str, args: Any, kwargs: Any) -> list[Output]:
+    def _ruled(self, call: OpCall, op: str, args: Any, kwargs: Any) -> list[Output]:
         chosen: Rule = self.table.get(op, default_rule)
-        if op in AXIAL and args and isinstance(args[0], Value) and not args[0].shape:
+        # A scalar has no axes; torch allows dim 0 and -1 there, which mean nothing.
+        if op in AXIAL and args and isinstance(args[0], NodeValue) and not args[0].shape:
             chosen = default_rule
         try:
             outs = chosen(call, *args, **kwargs)
+        # The map is given up, not the audit. What the rule demanded before stays: the default rule, which demands that
+        # no input moves, implies it.
         except TooLarge:
             call.assume(
                 f"the shift at {call.op} in {call.module or 'the model'} is too large to represent and counts as effective"
@@ -249,11 +266,13 @@ class _GraphWalk:
             outs = default_rule(call, *args, **kwargs)
         return outs if isinstance(outs, list) else [outs]
 
-    def _data_shifts(self, call: Call, out: Output) -> tuple[DataShift, ...]:
+    def _data_shifts(self, call: OpCall, out: Output) -> tuple[DataShift, ...]:
         """The data-dependent shifts that are still possible. One that is constant along no axis, and of which no factor is
         known, can never cancel, so it is demanded to vanish here."""
         kept = []
         for each in out.data_shifts:
+            # The demand could wait for a reader that does not cancel; it is the same demand. Made here, it keeps the
+            # lists of later values short.
             source = self.elimination.current(each.source)
             last = not (each.axes or each.relaxation or each.zeroed or each.product)
             if source and last:
@@ -272,14 +291,14 @@ class _GraphWalk:
     def _read(self, node: fx.Node, entries: Entries | None) -> Any:
         """A node's value in the coordinates that are free now, with copies for the entries that are not read."""
         value = self._current(node)
-        return with_copies(value, entries) if entries and isinstance(value, Value) else value
+        return with_copies(value, entries) if entries and isinstance(value, NodeValue) else value
 
-    def _updated(self, value: Value) -> Value:
+    def _updated(self, value: NodeValue) -> NodeValue:
         return value.updated(self.elimination.current)
 
-    def _call(self, node: fx.Node, op: str, target: Any, shapes: list[tuple[int, ...]]) -> Call:
+    def _call(self, node: fx.Node, op: str, target: Any, shapes: list[tuple[int, ...]]) -> OpCall:
         module, where = source_of(node)
-        return Call(
+        return OpCall(
             op=op,
             target=target,
             shapes=shapes,
@@ -298,12 +317,14 @@ class _GraphWalk:
             ),
         )
 
-    def _record(self, call: Call, demand: str, taken: dict[int, int]) -> None:
+    def _record(self, call: OpCall, demand: str, taken: dict[int, int]) -> None:
         ranks: dict[str, int] = {}
         for block, freedom in taken.items():
             owner = self.elimination.owner[block]
             ranks[owner] = ranks.get(owner, 0) + freedom
         for name, freedom in ranks.items():
+            # Several blocks of one owner, or a block of constants, may have more coordinates than the parameter has
+            # entries.
             size = self.tracked[name].size
             self.blockers[name].append(
                 Blocker(op=call.op, module=call.module, where=call.where, rank=min(freedom, size), demand=demand)
@@ -313,22 +334,24 @@ class _GraphWalk:
 def _graphs(node: fx.Node) -> tuple[fx.GraphModule, ...]:
     """Functions that an operation takes, as graphs."""
     named = [each for each in node.all_input_nodes if each.op == "get_attr"]
-    found = [getattr(each.graph.owning_module, str(each.target), None) for each in named]
-    return tuple(each for each in found if isinstance(each, fx.GraphModule))
+    attributes = [getattr(each.graph.owning_module, str(each.target), None) for each in named]
+    return tuple(each for each in attributes if isinstance(each, fx.GraphModule))
 
 
 def _initial_shift(entry: TrackedParameter, block: int) -> Shift:
     """The shift of a parameter by its own coordinates."""
     if entry.coordinates == "common row":
-        term: Term = Diagonal(torch.ones(entry.size, dtype=torch.float64), len(entry.shape) - 1, len(entry.shape), 0.0)
+        term: Term = DiagonalTerm(
+            torch.ones(entry.size, dtype=torch.float64), len(entry.shape) - 1, len(entry.shape), 0.0
+        )
         return Shift(entry.shape, {block: term})
     wide = [axis for axis, size in enumerate(entry.shape) if size > 1]
     if len(wide) == 1:
-        term = Diagonal(torch.ones(entry.size, dtype=torch.float64), wide[0], len(entry.shape), 0.0)
+        term = DiagonalTerm(torch.ones(entry.size, dtype=torch.float64), wide[0], len(entry.shape), 0.0)
     elif prod(entry.shape) ** 2 > LARGEST_MAP:
         raise TooLarge
     else:
-        term = Dense(torch.eye(entry.size, dtype=torch.float64).reshape(entry.size, *entry.shape), 0.0)
+        term = DenseTerm(torch.eye(entry.size, dtype=torch.float64).reshape(entry.size, *entry.shape), 0.0)
     return Shift(entry.shape, {block: term})
 
 
@@ -341,52 +364,9 @@ def _is_complex(node: fx.Node) -> bool:
     )
 
 
-_FILLING = frozenset({"zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full"})
-"""Operations that read a shape and write known numbers."""
-
-
 def _shapes(example: Any) -> list[tuple[int, ...]]:
     if isinstance(example, torch.Tensor):
         return [tuple(example.shape)]
     if isinstance(example, tuple | list):
         return [tuple(each.shape) if isinstance(each, torch.Tensor) else () for each in example]
     return []
-
-
-def _evaluated(target: Any, args: Any, kwargs: Any, inputs: list[Value]) -> list[torch.Tensor | None] | None:
-    """The outputs' numbers if all inputs are known: constants of the graph, and results computed from weights alone."""
-    if getattr(target, "__name__", "").split(".")[0] in _FILLING and isinstance(args[0], Value):
-        shape = torch.zeros((), dtype=torch.float64).expand(args[0].shape)
-        args = (Value(args[0].shape, args[0].shift, shape), *args[1:])
-        inputs = [*values_in(args), *values_in(kwargs)]
-    random = torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
-    if random or not isinstance(target, torch._ops.OpOverload) or any(value.known is None for value in inputs):
-        return None
-    # Results of constants alone are computed in the model's own types, including rounding; results of weights in float64.
-    exact = any(value.known is not None and value.known.dtype == torch.float64 for value in inputs)
-    args, kwargs = _unwrapped(args, exact), _unwrapped(kwargs, exact)
-    for name, value in kwargs.items():
-        if isinstance(value, torch.device):
-            kwargs[name] = torch.device("cpu")
-    try:
-        with torch.no_grad():
-            out = target(*args, **kwargs)
-    except (RuntimeError, TypeError, NotImplementedError):
-        # The operation requires another type than float64 or another device. Its numbers count as data, which is always sound.
-        return None
-    outs = list(out) if isinstance(out, tuple | list) else [out]
-    return [each if isinstance(each, torch.Tensor) else None for each in outs]
-
-
-def _unwrapped(value: Any, exact: bool) -> Any:
-    """Replace values by their known numbers; floating-point numbers and types become float64 if `exact`."""
-    if isinstance(value, Value):
-        known = value.known
-        return known.to(torch.float64) if exact and known is not None and known.is_floating_point() else known
-    if isinstance(value, torch.dtype):
-        return torch.float64 if exact and value.is_floating_point else value
-    if isinstance(value, dict):
-        return {name: _unwrapped(each, exact) for name, each in value.items()}
-    if isinstance(value, tuple | list):
-        return type(value)(_unwrapped(each, exact) for each in value)
-    return value

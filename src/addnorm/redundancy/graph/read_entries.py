@@ -16,8 +16,8 @@ from torch import fx
 
 from addnorm.redundancy.graph.node_aliases import name_of
 from addnorm.redundancy.graph.reshaping import kept_axes, selected
-from addnorm.redundancy.graph.shift import Dense, Shift, reduce_equal
-from addnorm.redundancy.graph.value import DataShift, Value
+from addnorm.redundancy.graph.shift import DenseTerm, Shift, reduce_equal
+from addnorm.redundancy.graph.value import DataShift, NodeValue
 
 Entries = Mapping[int, torch.Tensor]
 """Axis -> the entries of it that are read, boolean; all entries of the other axes are."""
@@ -44,7 +44,7 @@ def read_entries(nodes: Sequence[fx.Node], observed: Iterable[fx.Node]) -> dict[
     for node in reversed(nodes):
         if node not in read:
             continue
-        for source, entries in asked(node, read[node]):
+        for source, entries in _asked(node, read[node]):
             before = read.get(source)
             read[source] = entries if before is None else _either(before, entries)
     return {node: entries for node, entries in read.items() if entries}
@@ -54,13 +54,13 @@ def as_read(node: fx.Node, read: Mapping[fx.Node, Entries]) -> dict[fx.Node, Ent
     """Return the entries of each input that a node's own read entries are computed from, if these are not all."""
     if node not in read or name_of(node.target) in _REARRANGING:
         return {}
-    found: dict[fx.Node, Entries] = {}
-    for source, entries in asked(node, read[node]):
-        found[source] = _either(found[source], entries) if source in found else entries
-    return {source: entries for source, entries in found.items() if entries}
+    wanted: dict[fx.Node, Entries] = {}
+    for source, entries in _asked(node, read[node]):
+        wanted[source] = _either(wanted[source], entries) if source in wanted else entries
+    return {source: entries for source, entries in wanted.items() if entries}
 
 
-def with_copies(value: Value, entries: Entries) -> Value:
+def with_copies(value: NodeValue, entries: Entries) -> NodeValue:
     """Return a value whose unread entries are copies of a read one."""
     # A known value is a number that rules compare, and a masked one is minus infinity at known places: a copy of another row
     # would change what they say, although no output depends on it.
@@ -71,13 +71,15 @@ def with_copies(value: Value, entries: Entries) -> Value:
             continue
         index = torch.arange(len(mask))
         index[~mask] = int(mask.to(torch.int8).argmax())
+        # A plane along this axis is a relation between entries, of which some are now copies. Sums, masks and names are
+        # about the rows that were replaced, so they are not handed on.
         plane = value.plane if value.plane is None or value.plane.axis != axis else None
         shifts = tuple(_copied_data_shift(each, axis, index) for each in value.data_shifts)
-        value = Value(value.shape, _copied(value.shift, axis, index), data_shifts=shifts, plane=plane)
+        value = NodeValue(value.shape, _copied(value.shift, axis, index), data_shifts=shifts, plane=plane)
     return value
 
 
-def _varies(value: Value, axis: int) -> bool:
+def _varies(value: NodeValue, axis: int) -> bool:
     reduced = value.shift.reduced()
     return bool(reduced and reduced[axis] > 1) or any(
         axis in each.axes and not each.is_constant(axis) for each in value.data_shifts
@@ -87,7 +89,7 @@ def _varies(value: Value, axis: int) -> bool:
 def _copied(shift: Shift, axis: int, index: torch.Tensor) -> Shift:
     picked = selected(shift, axis, index)
     terms = {
-        block: replace(term, numbers=reduce_equal(term.numbers)) if isinstance(term, Dense) else term
+        block: replace(term, numbers=reduce_equal(term.numbers)) if isinstance(term, DenseTerm) else term
         for block, term in picked.terms.items()
     }
     return Shift(picked.shape, terms)
@@ -97,6 +99,8 @@ def _copied_data_shift(given: DataShift, axis: int, index: torch.Tensor) -> Data
     """The data-dependent shift after the copies: other than before, unless it is constant along the axis."""
     if given.is_constant(axis):
         return given
+    # `origin` and `product` are dropped: after the copies it is another unknown shift, and two of equal origin would be
+    # taken to cancel.
     axes, relaxation = given.axes, given.relaxation
     if axis in axes:
         return DataShift(_copied(given.source, axes[axis], index), axes, relaxation, factor=given.factor)
@@ -104,13 +108,14 @@ def _copied_data_shift(given: DataShift, axis: int, index: torch.Tensor) -> Data
 
 
 def _either(one: Entries, other: Entries) -> Entries:
-    # What one of two readers reads: masks are joined where both have one, and an axis that either reads whole is read whole.
+    # The entries that at least one of two readers reads: masks are joined where both have one, and an axis that either
+    # reads whole is read whole.
     return {
         axis: one[axis] | other[axis] for axis in one.keys() & other.keys() if not bool((one[axis] | other[axis]).all())
     }
 
 
-def asked(node: fx.Node, read: Entries) -> Iterator[tuple[fx.Node, Entries]]:
+def _asked(node: fx.Node, read: Entries) -> Iterator[tuple[fx.Node, Entries]]:
     """The entries of each input that some entries of a node are computed from."""
     placed = _placed(node, read) if node.op == "call_function" and _shape(node) is not None else {}
     for source in node.all_input_nodes:
@@ -123,16 +128,18 @@ def _placed(node: fx.Node, read: Entries) -> dict[fx.Node, Entries]:
     first = args[0] if args and isinstance(args[0], fx.Node) else None
     own = _shape(first) if first is not None else None
     if op in _ENTRYWISE or op == "expand":
-        found: dict[fx.Node, Entries] = {}
+        operands: dict[fx.Node, Entries] = {}
         for source in node.all_input_nodes if op != "expand" else [first] if first is not None else []:
             given = _shape(source)
             if given is None:
                 continue
+            # An operand with one entry along an axis (a bias, a mean) is read whole whatever rows are read: only axes
+            # of equal size carry a mask back.
             more = len(shape) - len(given)
-            found[source] = {
+            operands[source] = {
                 axis - more: mask for axis, mask in read.items() if axis >= more and given[axis - more] == shape[axis]
             }
-        return found
+        return operands
     if op in ("cat", "concat"):
         return _parts(node, read)
     # From here on, a rule speaks of the first input alone. If that tensor is another argument as well (a value times its own
@@ -174,7 +181,7 @@ def _sliced(node: fx.Node, own: tuple[int, ...], read: Entries) -> Entries:
     axis %= len(own)
     dropped = name_of(node.target) == "select"
     places = {old: old - (dropped and old > axis) for old in range(len(own)) if not (dropped and old == axis)}
-    found = {old: read[new] for old, new in places.items() if new in read and old != axis}
+    others = {old: read[new] for old, new in places.items() if new in read and old != axis}
     # The slice is taken of the numbers 0, 1, 2, …: what comes out are the places that it reads, for every form of its bounds.
     reach = torch.arange(own[axis])
     taken = node.target(reach, 0, *node.args[2:])  # type: ignore[operator]
@@ -182,7 +189,7 @@ def _sliced(node: fx.Node, own: tuple[int, ...], read: Entries) -> Entries:
     seen = read[places[axis]] if not dropped and places[axis] in read else torch.ones(len(taken), dtype=torch.bool)
     mask = torch.zeros(own[axis], dtype=torch.bool)
     mask[taken[seen]] = True
-    return found if bool(mask.all()) else {**found, axis: mask}
+    return others if bool(mask.all()) else {**others, axis: mask}
 
 
 def _parts(node: fx.Node, read: Entries) -> dict[fx.Node, Entries]:
@@ -191,7 +198,7 @@ def _parts(node: fx.Node, read: Entries) -> dict[fx.Node, Entries]:
     if not isinstance(parts, list | tuple) or not isinstance(dim, int) or len(set(parts)) < len(parts):
         return {}
     dim %= len(shape)
-    found: dict[fx.Node, Entries] = {}
+    placed: dict[fx.Node, Entries] = {}
     at = 0
     for part in parts:
         given = _shape(part) if isinstance(part, fx.Node) else None
@@ -201,8 +208,8 @@ def _parts(node: fx.Node, read: Entries) -> dict[fx.Node, Entries]:
         if dim in read and not bool(read[dim][at : at + given[dim]].all()):
             own[dim] = read[dim][at : at + given[dim]]
         at += given[dim]
-        found[part] = own
-    return found
+        placed[part] = own
+    return placed
 
 
 def _shape(node: fx.Node) -> tuple[int, ...] | None:

@@ -6,7 +6,7 @@ from math import prod
 
 import torch
 
-from addnorm.redundancy.graph.shift import LARGEST_MAP, Dense, Diagonal, Shift, Term, TooLarge
+from addnorm.redundancy.graph.shift import LARGEST_MAP, DenseTerm, DiagonalTerm, Shift, Term, TooLarge
 
 
 def groups(old: Sequence[int], new: Sequence[int]) -> list[tuple[list[int], list[int]]]:
@@ -17,6 +17,8 @@ def groups(old: Sequence[int], new: Sequence[int]) -> list[tuple[list[int], list
         old_axes, new_axes, left, right = list[int](), list[int](), 1, 1
         if at < len(old):
             old_axes, left, at = [at], old[at], at + 1
+        # An old axis of one entry pairs with a new one of one entry or with none. Paired with a larger one it would
+        # pull in its neighbours, and an axis that stays an axis would be lost in the group.
         if to < len(new) and not (left == 1 and old_axes and new[to] != 1):
             new_axes, right, to = [to], new[to], to + 1
         while left != right:
@@ -44,10 +46,10 @@ def reshaped(shift: Shift, shape: Sequence[int]) -> Shift:
     terms: dict[int, Term] = {}
     runs, kept = groups(shift.shape, shape), kept_axes(shift.shape, shape)
     for block, term in shift.terms.items():
-        if isinstance(term, Diagonal) and term.axis in kept:
-            terms[block] = Diagonal(term.scale, kept[term.axis], len(shape), term.noise)
+        if isinstance(term, DiagonalTerm) and term.axis in kept:
+            terms[block] = DiagonalTerm(term.scale, kept[term.axis], len(shape), term.noise)
             continue
-        given = term.dense() if isinstance(term, Diagonal) else term
+        given = term.dense() if isinstance(term, DiagonalTerm) else term
         reduced = given.reduced
         wide, out = [len(given.numbers)], [len(given.numbers)]
         for old_axes, new_axes in runs:
@@ -67,8 +69,8 @@ def permuted(shift: Shift, order: Sequence[int]) -> Shift:
     """Apply permute; `order` has no negative axes."""
     terms: dict[int, Term] = {}
     for block, term in shift.terms.items():
-        if isinstance(term, Diagonal):
-            terms[block] = Diagonal(term.scale, list(order).index(term.axis), term.dims, term.noise)
+        if isinstance(term, DiagonalTerm):
+            terms[block] = DiagonalTerm(term.scale, list(order).index(term.axis), term.dims, term.noise)
         else:
             terms[block] = replace(term, numbers=term.numbers.permute(0, *(axis + 1 for axis in order)))
     return Shift(tuple(shift.shape[axis] for axis in order), terms)
@@ -81,10 +83,11 @@ def selected(shift: Shift, axis: int, index: torch.Tensor) -> Shift:
         if term.reduced[axis] == 1:
             terms[block] = term
         else:
-            given = term.dense() if isinstance(term, Diagonal) else term
+            given = term.dense() if isinstance(term, DiagonalTerm) else term
             numbers = given.numbers.index_select(axis + 1, index)
             if numbers.any():
-                terms[block] = Dense(numbers, given.noise, condition=given.condition)
+                # Not regular any more: the entries that are left out may be those that a move changes.
+                terms[block] = DenseTerm(numbers, given.noise, condition=given.condition)
     return Shift(tuple(len(index) if at == axis else size for at, size in enumerate(shift.shape)), terms)
 
 
@@ -95,7 +98,7 @@ def concatenated(shifts: Sequence[Shift], axis: int) -> Shift:
     terms: dict[int, Term] = {}
     for block in {block: None for each in shifts for block in each.terms}:
         dense = [
-            (term.dense() if isinstance(term, Diagonal) else term) if (term := each.terms.get(block)) else None
+            (term.dense() if isinstance(term, DiagonalTerm) else term) if (term := each.terms.get(block)) else None
             for each in shifts
         ]
         present = [each for each in dense if each is not None]
@@ -113,7 +116,8 @@ def concatenated(shifts: Sequence[Shift], axis: int) -> Shift:
         for size, each in zip(sizes, dense, strict=True):
             target = (len(first.numbers), *(size if at == axis else s for at, s in enumerate(wide)))
             pieces.append(each.numbers.expand(target) if each is not None else first.numbers.new_zeros(target))
-        terms[block] = Dense(
+        terms[block] = DenseTerm(
+            # Regular if one part is: that part alone shows every move of the block.
             torch.cat(pieces, dim=axis + 1),
             max(each.noise for each in present),
             regular=any(each.regular for each in present),
@@ -126,11 +130,13 @@ def summed(shift: Shift, axes: Sequence[int], shape: Sequence[int]) -> Shift:
     """Sum over axes, and reshape to `shape` (with or without these axes)."""
     terms: dict[int, Term] = {}
     for block, term in shift.terms.items():
-        given = term.dense() if isinstance(term, Diagonal) and term.axis in axes else term
+        given = term.dense() if isinstance(term, DiagonalTerm) and term.axis in axes else term
+        # Along an axis that is stored once all entries carry the same error, which a sum multiplies; along the others
+        # errors are independent and grow by the root.
         repeats = prod(shift.shape[axis] for axis in axes if given.reduced[axis] == 1)
-        if isinstance(given, Diagonal):
+        if isinstance(given, DiagonalTerm):
             axis = given.axis if len(shape) == len(shift.shape) else given.axis - sum(at < given.axis for at in axes)
-            terms[block] = Diagonal(given.scale * repeats, axis, len(shape), given.noise * repeats)
+            terms[block] = DiagonalTerm(given.scale * repeats, axis, len(shape), given.noise * repeats)
             continue
         numbers = given.numbers.sum(dim=[axis + 1 for axis in axes], keepdim=True) * repeats
         expanded = prod(given.reduced[axis] for axis in axes)
@@ -139,5 +145,5 @@ def summed(shift: Shift, axes: Sequence[int], shape: Sequence[int]) -> Shift:
         if len(shape) != len(shift.shape):
             numbers = numbers.squeeze(tuple(axis + 1 for axis in axes))
         noise = given.noise * gain + 2.0**-51 * gain * size
-        terms[block] = Dense(numbers, noise, condition=given.condition)
+        terms[block] = DenseTerm(numbers, noise, condition=given.condition)
     return Shift(tuple(shape), terms)

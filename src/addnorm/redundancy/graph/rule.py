@@ -1,4 +1,4 @@
-"""Interface between the rules and the graph: `Call` is one call of one operation, `rule` registers the rule of an
+"""Interface between the rules and the graph: `OpCall` is one call of one operation, `rule` registers the rule of an
 operation."""
 
 from collections.abc import Callable, Sequence
@@ -8,10 +8,10 @@ from typing import Any
 from addnorm.redundancy.graph.elimination import Elimination
 from addnorm.redundancy.graph.shift import Shift, broadcast, zero_shift
 from addnorm.redundancy.graph.unit_axes import has_fixed_size
-from addnorm.redundancy.graph.value import DataShift, Output, Value
+from addnorm.redundancy.graph.value import DataShift, NodeValue, Output, values_in
 
 Rule = Callable[..., Output | list[Output]]
-"""Takes the call and the operation's own arguments, tensors as `Value`; returns one `Output` per output."""
+"""Takes the call and the operation's own arguments, tensors as `NodeValue`; returns one `Output` per output."""
 
 RULES: dict[str, Rule] = {}
 ALWAYS: set[str] = set()
@@ -47,7 +47,7 @@ def rule(*names: str, always: bool = False, axial: bool = False) -> Callable[[Ru
 
 
 @dataclass
-class Call:
+class OpCall:
     """One call of an operation: its position in the model, the shapes of its outputs, and the demands it makes."""
 
     op: str
@@ -56,7 +56,7 @@ class Call:
     shapes: list[tuple[int, ...]]
     """Shapes of the outputs."""
     elimination: Elimination
-    record: Callable[["Call", str, dict[int, int]], None]
+    record: Callable[["OpCall", str, dict[int, int]], None]
     assume: Callable[[str], None]
     """Records an assumption about the inputs on which the proof depends."""
     floating: bool = True
@@ -72,7 +72,7 @@ class Call:
     graphs: tuple[Any, ...] = ()
     """Graphs among the arguments, in order, of an operation that takes functions."""
 
-    def is_trivial(self, value: Value, axis: int) -> bool:
+    def is_trivial(self, value: NodeValue, axis: int) -> bool:
         """Test whether an axis of the first argument has one entry at every input, so that every shift is constant along
         it."""
         axis %= len(value.shape)
@@ -83,7 +83,7 @@ class Call:
         """Shape of the only or first output."""
         return self.shapes[0]
 
-    def demand_unchanged(self, *values: Value | None) -> None:
+    def demand_unchanged(self, *values: NodeValue | None) -> None:
         """Demand that these values do not change at all."""
         for value in values:
             if value is not None:
@@ -113,7 +113,7 @@ class Call:
             self._demand(shift, axes)
         return self.current(shift)
 
-    def demand_constant_value(self, value: Value, axes: Sequence[int]) -> Value:
+    def demand_constant_value(self, value: NodeValue, axes: Sequence[int]) -> NodeValue:
         """Demand that the shift and the data-dependent shifts of a value are constant along these axes.
 
         Returns:
@@ -124,6 +124,9 @@ class Call:
             self.demand_constant(value.shift, axes)
         kept = []
         for each in value.data_shifts:
+            # A data-dependent shift is one unknown linear map of its source, the same for all entries of a named axis:
+            # it is constant there if the source is. Along any other axis nothing is known, and only a source of zero is
+            # constant.
             if all(axis in each.axes for axis in axes):
                 self.demand_constant(each.source, [each.axes[axis] for axis in axes])
             elif each.relaxation is not None and all(
@@ -145,6 +148,8 @@ class Call:
         others = [axis for axis in axes if axis in data_shift.axes]
         if others:
             self.demand_constant(data_shift.source, [data_shift.axes[axis] for axis in others])
+        # The demand above makes the shift constant along these axes, although its source has none of them. An axis of
+        # one entry in the source says so from here on; the labels of `product` no longer fit.
         new = [axis for axis in axes if axis not in data_shift.axes]
         source = broadcast(data_shift.source, (*(shape[axis] for axis in new), *data_shift.source.shape))
         old_axes = {axis: own + len(new) for axis, own in data_shift.axes.items()}
@@ -156,7 +161,7 @@ class Call:
             product=None,
         )
 
-    def without_data_shifts(self, value: Value) -> Value:
+    def without_data_shifts(self, value: NodeValue) -> NodeValue:
         """Demand that the sources of all data-dependent shifts vanish, and return the value without these shifts."""
         for each in value.data_shifts:
             self.demand_zero(each.source)
@@ -183,22 +188,12 @@ class Call:
 
         self.elimination.demand(shift, axes, note)
         if taken:
+            # Only a demand that takes something is a blocker: most demands find nothing left to take.
             text = "unchanged" if axes is None else f"constant along axis {', '.join(map(str, axes))}"
             self.record(self, text, taken)
 
 
-def values_in(arguments: Any) -> list[Value]:
-    """Collect all values among nested arguments, in order."""
-    if isinstance(arguments, Value):
-        return [arguments]
-    if isinstance(arguments, dict):
-        arguments = list(arguments.values())
-    if isinstance(arguments, tuple | list):
-        return [value for each in arguments for value in values_in(each)]
-    return []
-
-
-def default_rule(call: Call, *args: Any, **kwargs: Any) -> list[Output]:
+def default_rule(call: OpCall, *args: Any, **kwargs: Any) -> list[Output]:
     """Demand that no input changes; then no output does. Sound for every deterministic operation."""
     call.demand_unchanged(*values_in(args), *values_in(kwargs))
     return call.all_unmoved()

@@ -2,7 +2,7 @@ r"""Shift of a value: one linear map per block of free coordinates, from the blo
 
 Two representations keep maps small. Along axes where a map is constant it has size 1 ("reduced"), so that a bias of
 width d added to [batch, tokens, d] costs d x d numbers whatever the batch. As long as coordinate i moves entry i of one
-axis, only a scale per entry is stored (`Diagonal`), so that a vocabulary's bias costs its own size.
+axis, only a scale per entry is stored (`DiagonalTerm`), so that a vocabulary's bias costs its own size.
 
 Every map carries an estimate of its rounding error (`noise`). Entries below it count as zero, since cancellation leaves
 that much; entries above it count as a dependence. The estimate is the expected size of independent errors (root of the
@@ -29,7 +29,7 @@ class TooLarge(Exception):
 
 
 @dataclass(frozen=True)
-class Dense:
+class DenseTerm:
     """A map as a dense tensor, float64 [block, *reduced]."""
 
     numbers: torch.Tensor
@@ -48,7 +48,7 @@ class Dense:
 
 
 @dataclass(frozen=True)
-class Diagonal:
+class DiagonalTerm:
     """Coordinate i moves entry i of one axis by `scale[i]`, and equally along all other axes."""
 
     scale: torch.Tensor
@@ -58,27 +58,27 @@ class Diagonal:
 
     @property
     def reduced(self) -> tuple[int, ...]:
-        """As for `Dense`."""
+        """As for `DenseTerm`."""
         return tuple(len(self.scale) if at == self.axis else 1 for at in range(self.dims))
 
-    def dense(self) -> Dense:
+    def dense(self) -> DenseTerm:
         """Convert to a dense tensor."""
         _check(len(self.scale) ** 2)
         numbers = torch.diag(self.scale).reshape(len(self.scale), *self.reduced)
-        return Dense(numbers, self.noise, self.regular, self.condition)
+        return DenseTerm(numbers, self.noise, self.regular, self.condition)
 
     @property
     def regular(self) -> bool:
-        """As for `Dense`."""
+        """As for `DenseTerm`."""
         return bool(self.scale.all())
 
     @property
     def condition(self) -> float:
-        """As for `Dense`: no matrix is a factor."""
+        """As for `DenseTerm`: no matrix is a factor."""
         return 1.0
 
 
-Term = Dense | Diagonal
+Term = DenseTerm | DiagonalTerm
 
 
 @dataclass(frozen=True)
@@ -93,9 +93,9 @@ class Shift:
     def __bool__(self) -> bool:
         return bool(self.terms)
 
-    def dense(self) -> dict[int, Dense]:
+    def dense(self) -> dict[int, DenseTerm]:
         """Return all maps as dense tensors."""
-        return {block: term.dense() if isinstance(term, Diagonal) else term for block, term in self.terms.items()}
+        return {block: term.dense() if isinstance(term, DiagonalTerm) else term for block, term in self.terms.items()}
 
     def reduced(self) -> tuple[int, ...]:
         """Return the sizes of the axes along which some map varies, 1 for the others."""
@@ -121,8 +121,8 @@ def broadcast(shift: Shift, shape: Sequence[int]) -> Shift:
     more = len(shape) - len(shift.shape)
     terms: dict[int, Term] = {}
     for block, term in shift.terms.items():
-        if isinstance(term, Diagonal):
-            terms[block] = Diagonal(term.scale, term.axis + more, len(shape), term.noise)
+        if isinstance(term, DiagonalTerm):
+            terms[block] = DiagonalTerm(term.scale, term.axis + more, len(shape), term.noise)
         else:
             numbers = term.numbers.reshape(len(term.numbers), *(1,) * more, *term.reduced)
             terms[block] = replace(term, numbers=numbers)
@@ -139,15 +139,16 @@ def add(first: Shift, second: Shift, shape: Sequence[int], factor: float = 1.0) 
 
 
 def _sum(a: Term, b: Term) -> Term:
-    if isinstance(a, Diagonal) and isinstance(b, Diagonal) and a.axis == b.axis:
+    if isinstance(a, DiagonalTerm) and isinstance(b, DiagonalTerm) and a.axis == b.axis:
         size = max(_largest(a.scale), _largest(b.scale))
-        return Diagonal(a.scale + b.scale, a.axis, a.dims, hypot(a.noise, b.noise) + EPS * size)
-    x = a.dense() if isinstance(a, Diagonal) else a
-    y = b.dense() if isinstance(b, Diagonal) else b
+        return DiagonalTerm(a.scale + b.scale, a.axis, a.dims, hypot(a.noise, b.noise) + EPS * size)
+    x = a.dense() if isinstance(a, DiagonalTerm) else a
+    y = b.dense() if isinstance(b, DiagonalTerm) else b
     _check(len(x.numbers) * prod(torch.broadcast_shapes(x.reduced, y.reduced)))
+    # Neither `regular` nor a smaller noise follows from the summands: x - x is a sum of two regular maps.
     size = max(_largest(x.numbers), _largest(y.numbers))
     noise = hypot(x.noise, y.noise) + EPS * size
-    return Dense(x.numbers + y.numbers, noise, condition=max(x.condition, y.condition))
+    return DenseTerm(x.numbers + y.numbers, noise, condition=max(x.condition, y.condition))
 
 
 def scaled(shift: Shift, factor: float) -> Shift:
@@ -159,8 +160,8 @@ def scaled(shift: Shift, factor: float) -> Shift:
     size, terms = abs(factor), dict[int, Term]()
     for block, term in shift.terms.items():
         noise = term.noise * size
-        if isinstance(term, Diagonal):
-            terms[block] = Diagonal(term.scale * factor, term.axis, term.dims, noise)
+        if isinstance(term, DiagonalTerm):
+            terms[block] = DiagonalTerm(term.scale * factor, term.axis, term.dims, noise)
         else:
             terms[block] = replace(term, numbers=term.numbers * factor, noise=noise)
     return Shift(shift.shape, terms)
@@ -172,16 +173,18 @@ def times(shift: Shift, factor: torch.Tensor, shape: Sequence[int]) -> Shift:
     terms: dict[int, Term] = {}
     size = _largest(known)
     for block, term in wide.terms.items():
-        if isinstance(term, Diagonal):
+        if isinstance(term, DiagonalTerm):
+            # A factor that varies along the diagonal's own axis, or nowhere, scales the diagonal. This keeps a
+            # vocabulary's bias from becoming a matrix behind every scale.
             along = [at for at in range(term.dims) if known.shape[at] > 1]
             if along in ([], [term.axis]):
                 noise = term.noise * size
-                terms[block] = Diagonal(term.scale * known.reshape(-1), term.axis, term.dims, noise)
+                terms[block] = DiagonalTerm(term.scale * known.reshape(-1), term.axis, term.dims, noise)
                 continue
             term = term.dense()
         _check(len(term.numbers) * prod(torch.broadcast_shapes(term.reduced, tuple(known.shape))))
         regular = term.regular and bool(known.all())
-        terms[block] = Dense(term.numbers * known, term.noise * size, regular, term.condition)
+        terms[block] = DenseTerm(term.numbers * known, term.noise * size, regular, term.condition)
     return Shift(tuple(shape), terms)
 
 
@@ -196,22 +199,23 @@ def compact(known: torch.Tensor, dims: int) -> torch.Tensor:
 
 def times_matrix(shift: Shift, weight: torch.Tensor, shape: Sequence[int]) -> Shift:
     """Return shift @ weight over the last axis, weight float64 [in, out]."""
+    # Independent errors of a row's entries, weighted by a column, add up to the column's norm.
     gain = float(weight.norm(dim=0).max()) if weight.numel() else 0.0
     full, condition = conditioned(weight.numpy()) if shift else (False, 1.0)
     terms: dict[int, Term] = {}
     for block, term in shift.terms.items():
-        last = term.dims - 1 if isinstance(term, Diagonal) else len(term.reduced) - 1
-        if isinstance(term, Diagonal) and term.axis == last:
+        last = term.dims - 1 if isinstance(term, DiagonalTerm) else len(term.reduced) - 1
+        if isinstance(term, DiagonalTerm) and term.axis == last:
             _check(weight.numel())
             numbers = (term.scale[:, None] * weight).reshape(len(weight), *(1,) * last, weight.shape[1])
             size = _largest(term.scale)
         else:
-            given = (term.dense() if isinstance(term, Diagonal) else term).numbers
+            given = (term.dense() if isinstance(term, DiagonalTerm) else term).numbers
             whole = given.expand(*given.shape[:-1], weight.shape[0])
             _check(whole.numel() // max(weight.shape[0], 1) * weight.shape[1])
             numbers, size = whole @ weight, _largest(given)
         noise = term.noise * gain + 4 * EPS * gain * size
-        terms[block] = Dense(numbers, noise, term.regular and full, term.condition * condition)
+        terms[block] = DenseTerm(numbers, noise, term.regular and full, term.condition * condition)
     return Shift(tuple(shape), terms)
 
 
@@ -228,7 +232,7 @@ def mapped(shift: Shift, op: Callable[[torch.Tensor], torch.Tensor], shape: Sequ
         whole = term.numbers.expand(len(term.numbers), *shift.shape)
         numbers = torch.stack([op(each) for each in whole]) if len(whole) <= 4 else torch.vmap(op)(whole)
         noise = term.noise * gain + (0.0 if gain == 1.0 else 4 * EPS * gain * _largest(term.numbers))
-        terms[block] = Dense(reduce_equal(numbers), noise, condition=term.condition)
+        terms[block] = DenseTerm(reduce_equal(numbers), noise, condition=term.condition)
     return Shift(tuple(shape), terms)
 
 
@@ -246,10 +250,12 @@ def without_rounding(shift: Shift) -> Shift:
     # estimate, and to drop it would claim that a bias in front of them is redundant (tests/redundancy/test_chains.py).
     terms: dict[int, Term] = {}
     for block, term in shift.terms.items():
-        if isinstance(term, Diagonal):
+        if isinstance(term, DiagonalTerm):
+            # `noise` is an expected size. Among some thousand entries the largest error is a few times that, hence the
+            # factor 8.
             kept = torch.where(term.scale.abs() <= 8 * term.noise, 0.0, term.scale)
             if kept.any():
-                terms[block] = Diagonal(kept, term.axis, term.dims, term.noise)
+                terms[block] = DiagonalTerm(kept, term.axis, term.dims, term.noise)
         else:
             kept = torch.where(term.numbers.abs() <= 8 * term.noise, 0.0, term.numbers) if term.noise else term.numbers
             if kept.any():

@@ -37,6 +37,7 @@ def has_fixed_size(node: object, axis: int, depth: int = 0) -> bool:
         return _is_stored(node.args[1]) and axis == (rank - 1 if op == "linear" else 1)
     if op in ("addmm", "mm"):
         return _is_stored(node.args[-1]) and axis == 1
+    # Any other operation may make an axis of one entry out of a longer one (a slice, a mean), so it ends the search.
     if op not in _KEEPING:
         return False
     # A broadcast axis of one entry has one entry in every operand that has it, so each of these must have a fixed size.
@@ -74,4 +75,5 @@ def _is_stored(node: object) -> bool:
         and name_of(node.target) in ("t", "transpose", "permute")
     ):
         node = node.args[0]
+    # torch.export begins the names of parameters' placeholders with p_ and those of buffers with b_.
     return isinstance(node, fx.Node) and node.op == "placeholder" and node.name.startswith(("p_", "b_"))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 
@@ -47,6 +48,8 @@ class DataShift:
         if self.relaxation is not None and self.relaxation.axes <= axes.keys():
             relaxation = Relaxation(self.relaxation.shift, frozenset(axes[axis] for axis in self.relaxation.axes))
         kept = {axes[axis]: own for axis, own in self.axes.items() if axis in axes}
+        # Two unknown shifts cancel only if every entry went the same way. A step that its key does not determine ends
+        # the identity.
         origin = (*self.origin, step) if self.origin and step is not None else ()
         product = self.product.rearranged(axes, self.source) if self.product is not None and step is not None else None
         return DataShift(self.source, kept, relaxation, origin, self.factor, product=product)
@@ -107,6 +110,8 @@ class Mask:
     def times(self, factor: float) -> "Mask":
         """The mask of the value multiplied by a number."""
         gain, positive = self.gain * factor, factor > 0
+        # Minus infinity stays hidden under every positive factor; -1e4 times a small one becomes a score that a softmax
+        # sees.
         hides = self.hides and ((self.infinite and positive) or gain >= _SMALLEST_GAIN)
         return replace(self, gain=gain, hides=hides, infinite=self.infinite and positive)
 
@@ -131,7 +136,7 @@ Fact = str
 
 
 @dataclass(frozen=True)
-class Value:
+class NodeValue:
     """One tensor of the graph. Moving the parameters by delta changes it by shift(delta) plus its data-dependent
     shifts, exactly, for all data and all delta that satisfy the demands so far."""
 
@@ -154,7 +159,7 @@ class Value:
     multiple: Multiple | None = None
     """The earlier value of which it is a multiple, if it is one."""
 
-    def updated(self, current: Callable[[Shift], Shift]) -> "Value":
+    def updated(self, current: Callable[[Shift], Shift]) -> "NodeValue":
         """The same value with all shifts expressed in the coordinates that are still free."""
         if not self.moves:
             return self
@@ -177,7 +182,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Output:
-    """Facts that a rule derives about one output; the fields are those of `Value`."""
+    """Facts that a rule derives about one output; the fields are those of `NodeValue`."""
 
     shift: Shift
     data_shifts: tuple[DataShift, ...] = ()
@@ -200,3 +205,58 @@ def _updated_data_shifts(
             product = each.product and each.product.updated(current)
             kept.append(replace(each, source=source, relaxation=relaxation, product=product))
     return tuple(kept)
+
+
+def values_in(arguments: Any) -> list[NodeValue]:
+    """Collect all values among nested arguments, in order."""
+    if isinstance(arguments, NodeValue):
+        return [arguments]
+    if isinstance(arguments, dict):
+        arguments = list(arguments.values())
+    if isinstance(arguments, tuple | list):
+        return [value for each in arguments for value in values_in(each)]
+    return []
+
+
+_FILLING = frozenset({"zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full"})
+"""Operations that read a shape and write known numbers."""
+
+
+def evaluated(target: Any, args: Any, kwargs: Any, inputs: list[NodeValue]) -> list[torch.Tensor | None] | None:
+    """Return the outputs' numbers if all inputs are known: constants of the graph, and results computed from weights alone.
+    Otherwise return None."""
+    if getattr(target, "__name__", "").split(".")[0] in _FILLING and isinstance(args[0], NodeValue):
+        shape = torch.zeros((), dtype=torch.float64).expand(args[0].shape)
+        args = (NodeValue(args[0].shape, args[0].shift, shape), *args[1:])
+        inputs = [*values_in(args), *values_in(kwargs)]
+    random = torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
+    if random or not isinstance(target, torch._ops.OpOverload) or any(value.known is None for value in inputs):
+        return None
+    # Results of constants alone are computed in the model's own types, including rounding; results of weights in float64.
+    exact = any(value.known is not None and value.known.dtype == torch.float64 for value in inputs)
+    args, kwargs = _unwrapped(args, exact), _unwrapped(kwargs, exact)
+    for name, value in kwargs.items():
+        if isinstance(value, torch.device):
+            kwargs[name] = torch.device("cpu")
+    try:
+        with torch.no_grad():
+            out = target(*args, **kwargs)
+    except (RuntimeError, TypeError, NotImplementedError):
+        # The operation requires another type than float64 or another device. Its numbers count as data, which is always sound.
+        return None
+    outs = list(out) if isinstance(out, tuple | list) else [out]
+    return [each if isinstance(each, torch.Tensor) else None for each in outs]
+
+
+def _unwrapped(value: Any, exact: bool) -> Any:
+    """Replace values by their known numbers; floating-point numbers and types become float64 if `exact`."""
+    if isinstance(value, NodeValue):
+        known = value.known
+        return known.to(torch.float64) if exact and known is not None and known.is_floating_point() else known
+    if isinstance(value, torch.dtype):
+        return torch.float64 if exact and value.is_floating_point else value
+    if isinstance(value, dict):
+        return {name: _unwrapped(each, exact) for name, each in value.items()}
+    if isinstance(value, tuple | list):
+        return type(value)(_unwrapped(each, exact) for each in value)
+    return value

@@ -41,7 +41,7 @@ import torch
 from jaxtyping import Bool, Float64
 from torch import Tensor
 
-from addnorm.redundancy.algebra.svd import svd
+from addnorm.redundancy.algebra.rank import svd
 from addnorm.redundancy.execution.cases import Cases
 from addnorm.redundancy.execution.inputs import Inputs
 from addnorm.redundancy.numeric.probe import Probe
@@ -69,6 +69,8 @@ _GAP = 1e4
 """Ratio between gradients that are zero up to rounding and the others, if the two can be separated."""
 _CLEAR = 16
 """Ratio to the gradients along proved directions, which are rounding, from which a gradient is not zero."""
+_TURNED = 1e-3
+"""Sine of the angle by which rounding may turn a candidate out of a proved null space."""
 _ALIKE = 1e-6
 """One minus the cosine of the angle up to which two directions count as the same."""
 
@@ -179,6 +181,8 @@ def estimate_null_space(
     confirmed = 0
     if claimed is not None and claimed.shape[1]:
         first = [cases(each) for each in range(_FEWEST_CASES)]
+        # Moves first: only a claim that no move refutes may reduce the number of gradients. A false claim would
+        # otherwise make its own test smaller.
         confirmed = claimed.shape[1] if largest_effect(probe, first, claimed) <= probe.rounding(first) else 0
     rows, number = jacobian(probe, cases, confirmed)
     tried = [cases(each) for each in range(number)]
@@ -186,35 +190,49 @@ def estimate_null_space(
     _, computed, right = svd(rows, full_matrices=True)
     values = torch.zeros(probe.tracked.size, dtype=torch.float64)
     values[: len(computed)] = computed
+    # Relative to the largest gradient, since rounding is. A model whose gradients span more digits than float64 has is
+    # not decided here, but by moves and by `_confirmed_inside`.
     top = float(values.max()) or 1.0
     flat_below = 16 * torch.finfo(torch.float64).eps * probe.tracked.size**0.5 * top
     candidate = values <= flat_below
     if top <= rounding * len(rows) ** 0.5:  # the largest, too, is rounding: no gradient stands out to measure others by
         candidate = torch.ones_like(candidate)
+    # Weak ones are listed for two reasons: an effect below float32 is reported as negligible, and a gradient may be
+    # small where a move changes much, as near a threshold.
     weak = (values <= _WEAK * top) & ~candidate
     directions = right.T
-    null, faint = _measured(probe, tried, directions[:, candidate], directions[:, weak], rounding)
+    proved, refuted = directions[:, :0], None
+    if claimed is not None and claimed.shape[1]:
+        # All cases here, which may be more than the six that confirmed it: the claim has to hold wherever anything was
+        # measured.
+        worst = largest_effect(probe, tried, claimed)
+        proved, refuted = (claimed, None) if worst <= rounding else (proved, worst)
+    null, faint = _measured(probe, tried, directions[:, candidate], directions[:, weak], rounding, proved)
     flat = (rows == 0).all(0)
+    # Exact zeros in every gradient and in every move: nothing read the entry, or it cancels without rounding. Either
+    # way a count of it as free would confirm nothing.
     unread = flat & unit_coordinates(null)
     null = without_coordinates(null, unread)
-    refuted, hidden = None, torch.zeros(probe.tracked.size, dtype=torch.bool)
-    if claimed is not None and claimed.shape[1]:
-        worst = largest_effect(probe, tried, claimed)
-        refuted = worst if worst > rounding else None
-        if refuted is None:  # a proved and confirmed direction is null, however the other candidates were sorted
-            further = sum_of(claimed, beyond_claim(null, claimed, unread))[:, claimed.shape[1] :]
-            # Beside directions whose gradients are small, the candidates are computed up to a small angle only. What they
-            # have beyond the claim may be that angle, so each further direction is moved by itself.
-            further, _ = _by_moves(probe, tried, further, rounding)
-            null = torch.cat([claimed, further], dim=1)
-            unread &= ~unit_coordinates(claimed)
-            proved_to_be_zero = torch.linalg.vector_norm(rows @ claimed, dim=0).max()
-            steep = torch.linalg.vector_norm(rows @ further, dim=0) > _CLEAR * proved_to_be_zero
-            hidden = (further[:, steep].abs() > INSIDE).any(1)
+    hidden = torch.zeros(probe.tracked.size, dtype=torch.bool)
+    if proved.shape[1]:  # a proved and confirmed direction is null, however the other candidates were sorted
+        further = sum_of(proved, beyond_claim(null, proved, unread))[:, proved.shape[1] :]
+        # Beside directions whose gradients are small, the candidates are computed up to a small angle only. What they
+        # have beyond the claim may be that angle, so each further direction is moved by itself.
+        further, _ = _by_moves(probe, tried, further, rounding)
+        null = torch.cat([proved, further], dim=1)
+        # Of an entry that is proved and not refuted it does not matter whether inputs read it.
+        unread &= ~unit_coordinates(proved)
+        proved_to_be_zero = torch.linalg.vector_norm(rows @ proved, dim=0).max()
+        # Gradients along proved directions are rounding. Clearly larger ones belong to an effect, which the moves
+        # above were too coarse to show: the verdict says so instead of asking for a rule.
+        steep = torch.linalg.vector_norm(rows @ further, dim=0) > _CLEAR * proved_to_be_zero
+        hidden = (further[:, steep].abs() > INSIDE).any(1)
+    # Moves change the output and no gradient shows it: joint moves of such entries were never searched.
     without_gradient = flat & ~unread & ~unit_coordinates(null)
     sizes = [entry.size for entry in probe.tracked.entries]
     null_and_faint = sum_of(null, faint)
     counted, counted_weak = count(null, sizes), count(null_and_faint, sizes)
+    # A unit row of the Jacobian is uncertain by the output's rounding, and a sum of len(rows) squares by its root.
     floor = max(flat_below, rounding * len(rows) ** 0.5)
     places = [slice(entry.offset, entry.offset + entry.size) for entry in probe.tracked.entries]
     inside_own = [_confirmed_inside(probe, tried, rows, null, place, floor, rounding) for place in places]
@@ -249,6 +267,9 @@ def _confirmed_inside(
         return near, True
     _, values, right = svd(rows[:, place])
     zero = right[values <= floor].T
+    # Two estimates of one space, from the joint Jacobian and from the parameter's own columns: directions that both
+    # contain are kept as they are. What only the first contains may be a nearly null vector of the whole, so it has to
+    # pass a move.
     _, cosines, turn = svd(near.T @ zero)
     shared = (zero @ turn.T)[:, cosines >= 1 - _ALIKE]
     rest = near - shared @ (shared.T @ near)
@@ -268,21 +289,39 @@ def largest_effect(probe: Probe, cases: Sequence[Case], basis: Float64[Tensor, "
     generator = torch.Generator().manual_seed(1)
     worst = 0.0
     for _ in range(_COMBINATIONS if basis.shape[1] else 0):
+        # Random combinations move all directions at once. Effects that cancel in one draw do not in three.
         move = basis @ torch.randn(basis.shape[1], generator=generator, dtype=torch.float64)
         worst = max(worst, probe.effect(cases, move / move.abs().max()))
     return worst
 
 
 def _measured(
-    probe: Probe, cases: Sequence[Case], candidate: Tensor, weak: Tensor, rounding: float
+    probe: Probe, cases: Sequence[Case], candidate: Tensor, weak: Tensor, rounding: float, proved: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Null and negligible directions among the candidate and weak ones, determined by finite moves."""
+    """Null and negligible directions among the candidate and weak ones, determined by finite moves. `proved` are null
+    directions that moves have confirmed."""
     null = candidate
     suspects = weak
     if largest_effect(probe, cases, candidate) > rounding:
-        null, suspects = candidate[:, :0], torch.cat([candidate, weak], dim=1)
+        # One direction with an effect spoils the combination, so each is measured by itself.
+        null, rest = _without_proved(candidate, proved)
+        suspects = torch.cat([rest, weak], dim=1)
     without_effect, faint = _by_moves(probe, cases, suspects, rounding)
     return sum_of(null, without_effect), faint
+
+
+def _without_proved(candidate: Tensor, proved: Tensor) -> tuple[Tensor, Tensor]:
+    """The proved directions among the candidates, and the other candidates."""
+    # Beside small gradients the candidates are computed up to an angle, which gives them an effect, so that all of them
+    # would be measured although most are proved; and with them all weak directions, because those that are proved never
+    # change the output (`all_change_the_output`). Changes along proved directions are zero: they add nothing to the
+    # singular values of the others. They are set aside only if all of them lie among the candidates, up to that angle,
+    # and the other candidates are clearly apart; then the rest stays orthogonal to the weak directions.
+    turned, sines, _ = svd(candidate - proved @ (proved.T @ candidate))
+    apart = sines >= 1 - _TURNED
+    if not proved.shape[1] or int((sines <= _TURNED).sum()) != proved.shape[1] or len(sines[~apart]) != proved.shape[1]:
+        return candidate[:, :0], candidate
+    return proved, turned[:, apart]
 
 
 def _by_moves(probe: Probe, cases: Sequence[Case], suspects: Tensor, rounding: float) -> tuple[Tensor, Tensor]:
@@ -317,6 +356,8 @@ def all_change_the_output(probe: Probe, cases: Sequence[Case], suspects: Float64
     for point, inputs in cases:
         if not left.shape[1]:
             break
+        # One entry of a batch shows an effect as well as all do, for a fraction of the cost. The change is brought to
+        # the scale of the whole batch, in which the limit is meant.
         one = probe.first_of_batch(inputs, point)
         share = probe.scale(one, point) / probe.scale(inputs, point)
         _, computed, right = svd(_changes(probe, point, one, left) * share, full_matrices=True)
@@ -332,6 +373,8 @@ def _changes(probe: Probe, point: int, inputs: Inputs, space: Tensor) -> Float64
     columns = []
     for direction in space.T:
         size = direction.abs().max()
+        # Moves of largest entry one, so that thresholds are tried at the same distance for every direction; per unit of
+        # the direction, so that singular values compare them.
         columns.append(probe.change(inputs, point, direction / size) * size)
     changes = torch.stack(columns, dim=1)
     return torch.where(torch.isfinite(changes), changes, torch.ones((), dtype=torch.float64))

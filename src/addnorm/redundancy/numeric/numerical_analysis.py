@@ -3,12 +3,15 @@ method's claim."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
+from math import comb
 
 import torch
 from jaxtyping import Bool, Float64
 from torch import Tensor, nn
 
 from addnorm.errors import InputError
+from addnorm.redundancy.algebra.linear_map import LinearMap, dense
 from addnorm.redundancy.execution.cases import Cases
 from addnorm.redundancy.execution.inputs import Inputs
 from addnorm.redundancy.execution.observation import Observe
@@ -16,14 +19,16 @@ from addnorm.redundancy.execution.tracked_parameters import TrackedParameter, Tr
 from addnorm.redundancy.graph.null_space import NullSpace
 from addnorm.redundancy.numeric.null_space_estimate import Case, NullSpaceEstimate, estimate_null_space, largest_effect
 from addnorm.redundancy.numeric.probe import Probe
-from addnorm.redundancy.numeric.sparse_basis import sparse_null_space
+from addnorm.redundancy.numeric.subspaces import INSIDE, combinations_inside, complement
 
 COUNTED_ALONE = 4096
 """Largest number of scalars for which the numerical method counts a null space when the static method did not run."""
-COUNTED_BESIDE = 1024
-"""Largest number of scalars for which it counts beside the static method; above, it only tests the claim. A count costs
+COUNTED_WITH_PROOF = 1024
+"""Largest number of scalars for which it counts although the static method ran; above, it only tests the claim. A count costs
 n gradients and O(n³) operations."""
 _GRADIENTS = 8
+_MOST_SETS = 1500
+"""Largest number of parameter sets of one size that are tried."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +123,7 @@ def count_null_space(probe: Probe, cases: Cases, claim: NullSpace | None) -> Num
         refuted = _localised(probe, [cases(number) for number in range(6)], claim, estimate.rounding)
     return NumericalAnalysis(
         counted=True,
-        space=sparse_null_space(tracked, estimate.counted.null) if claim is None else None,
+        space=_sparse_null_space(tracked, estimate.counted.null) if claim is None else None,
         redundant=estimate.counted.redundant,
         absorbable=estimate.counted.absorbable,
         negligible=_negligible(estimate),
@@ -148,6 +153,8 @@ def check_claim(probe: Probe, cases: Cases, claim: NullSpace) -> NumericalAnalys
     move = tracked.flatten(claim.sample(generator))
     if claim.dim and probe.effect(tried, move / move.abs().max()) > rounding:
         refuted = _localised(probe, tried, claim, rounding)
+    # A gradient beyond rounding proves an effect. Only where none is seen, a move decides: gradients vanish at
+    # thresholds and outside of autograd.
     rows, moved = _moved_by_gradients(probe, tried[:2], claim, rounding, generator)
     unmoved = []
     unread = []
@@ -155,6 +162,7 @@ def check_claim(probe: Probe, cases: Cases, claim: NullSpace) -> NumericalAnalys
     for entry, beyond in zip(tracked.entries, moved, strict=True):
         proved = claim.redundant(entry.name)
         zero_columns = (rows[:, entry.offset : entry.offset + entry.size] == 0).all(0)
+        # Of a parameter with an effect it does not matter how many entries nothing read.
         undecided = not beyond and len(proved) < entry.size
         unread.append(int(zero_columns.sum()) if undecided else 0)
         if not undecided:
@@ -204,9 +212,9 @@ def _moved_by_gradients(
 
     point, inputs = cases[0]
     rows = probe.rows(inputs, point, 1, generator, at_once=1)
-    found = tuple(moved(rows, entry) for entry in entries)
-    if all(each or len(claim.redundant(entry.name)) == entry.size for each, entry in zip(found, entries, strict=True)):
-        return rows, found
+    by_one = tuple(moved(rows, entry) for entry in entries)
+    if all(each or len(claim.redundant(entry.name)) == entry.size for each, entry in zip(by_one, entries, strict=True)):
+        return rows, by_one
     more = [probe.rows(inputs, point, _GRADIENTS, generator, at_once=1) for point, inputs in cases]
     rows = torch.cat([rows, *more])
     return rows, tuple(moved(rows, entry) for entry in entries)
@@ -252,6 +260,48 @@ def _localised(probe: Probe, cases: Sequence[Case], claim: NullSpace, rounding: 
             entry, own = tracked[name], claim.redundant(name)
             alone = torch.zeros(tracked.size, len(own), dtype=torch.float64)
             alone[entry.offset : entry.offset + entry.size] = own.T
+            # A refuted component concerns all its parameters, except those whose own directions, moved alone, hold: the
+            # proof of these does not depend on the others.
             if len(own) < entry.size or largest_effect(probe, cases, alone) > rounding:
                 refuted[name] = worst
     return tuple(refuted.get(entry.name) for entry in tracked.entries)
+
+
+def _sparse_null_space(tracked: TrackedParameters, null: Float64[Tensor, "move null"]) -> NullSpace:
+    """A null space as free vectors that move one, two or three parameters wherever such vectors exist.
+
+    A basis from a singular value decomposition moves all parameters at once, which does not show which one folds into
+    which. Here the null vectors inside one parameter are separated first, then those inside two, then three; the rest
+    stays as it is.
+    """
+    places = {each.name: torch.arange(each.offset, each.offset + each.size) for each in tracked.entries}
+    maps: dict[str, dict[int, LinearMap]] = {name: {} for name in places}
+    separated = torch.zeros(null.shape[1], 0, dtype=torch.float64)
+    block = 0
+    moving = [name for name, rows in places.items() if null.shape[1] and float(null[rows].abs().max()) > INSIDE]
+    for size in (1, 2, 3):
+        if comb(len(moving), size) > _MOST_SETS:
+            break
+        for names in combinations(moving, size):
+            if separated.shape[1] == null.shape[1]:
+                break
+            inside = combinations_inside(null, torch.cat([places[name] for name in names]))
+            # Vectors inside fewer parameters are combinations here too; only what they do not span is new.
+            new = complement(inside, separated)
+            if not new.shape[1]:
+                continue
+            _add_free_vectors(maps, block, null @ new, {name: places[name] for name in names})
+            block += 1
+            separated = torch.linalg.qr(torch.cat([separated, new], dim=1)).Q
+    rest = complement(torch.eye(null.shape[1], dtype=torch.float64), separated)
+    if rest.shape[1]:
+        _add_free_vectors(maps, block, null @ rest, {name: places[name] for name in moving})
+    return NullSpace(tracked, maps)
+
+
+def _add_free_vectors(
+    maps: dict[str, dict[int, LinearMap]], block: int, columns: Tensor, places: dict[str, Tensor]
+) -> None:
+    for name, rows in places.items():
+        if float(columns[rows].abs().max()) > INSIDE:
+            maps[name][block] = dense(len(rows), columns[rows])

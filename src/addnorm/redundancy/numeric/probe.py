@@ -74,6 +74,7 @@ class Probe:
         for parameter in model.parameters():
             parameter.requires_grad_(False)
         self._moving = [known[entry.name].requires_grad_(True) for entry in tracked.entries]
+        # Kept apart, because `at` writes into the parameters: adding a move and subtracting it again would round.
         self._own = [parameter.detach().clone() for parameter in self._moving]
         self._remembered: dict[tuple[int, int], _Remembered] = {}
 
@@ -113,6 +114,8 @@ class Probe:
             return known.output
         with self.at(point):
             output = self.output(inputs)
+        # Only an output that the call did not prepare for the next one is kept: with running statistics the next call
+        # is another function.
         entries = output.size + sum(each.output.size for each in self._remembered.values())
         if entries <= _REMEMBERED and self._buffers() == before:
             self._remembered[key] = _Remembered(inputs=inputs, buffers=before, output=output)
@@ -134,14 +137,19 @@ class Probe:
         with torch.no_grad():
             with self.at(point, move):
                 after = self.output(inputs)
+            # Another number of outputs is a change that no difference measures (a list of detected objects).
             if after.floats.shape != before.floats.shape:
                 changed = torch.full_like(before.floats, math.inf)
             else:
+                # An entry that is infinite before the move, as a masked score, is no change as long as it stays what it
+                # is; a finite one that becomes infinite is.
                 finite = torch.isfinite(before.floats)
                 changed = torch.where(finite, after.floats - before.floats, 0.0) / _scale(before.floats)
                 changed = torch.where(torch.isfinite(changed), changed, math.inf)
             if not before.integers.numel():
                 return changed
+            # An integer jumps at a threshold, which a unit move may not reach. So far moves have to keep it too, or any
+            # shift of a score would count as null.
             kept = torch.equal(after.integers, before.integers) and all(
                 self._keeps_integers(inputs, point, factor * move, before.integers) for factor in _FAR
             )
@@ -172,6 +180,8 @@ class Probe:
             else:
                 projections = torch.randn(count, output.numel(), generator=generator, dtype=torch.float64)
                 projections /= output.numel() ** 0.5
+            # In units of the output as a whole. Scaled per parameter, a block of rounding errors would look as large as
+            # a block of gradients.
             scale = _scale(output.detach())
             return torch.cat([self._gradients(output, some) / scale for some in projections.split(at_once)])
 
@@ -197,6 +207,7 @@ class Probe:
             if gradient is None:
                 parts.append(torch.zeros(count, entry.size, dtype=torch.float64))
             elif entry.coordinates == "common row":
+                # A common row moves every row of the table: its gradient is the sum over them.
                 parts.append(gradient.reshape(count, -1, entry.size).sum(1).double())
             else:
                 parts.append(gradient.reshape(count, entry.size).double())
@@ -229,6 +240,8 @@ class Probe:
         whole_batches = one.floats.numel() > 0 and whole.floats.numel() % one.floats.numel() == 0
         if not whole_batches or one.integers.numel() or whole.floats.numel() == one.floats.numel():
             return inputs
+        # Batch statistics, dropout or a loss mix the entries of a batch; then a gradient of one entry alone is that of
+        # another function.
         near = (one.floats - first).abs().max() <= _SAME * _scale(first)
         return alone.example if bool(near) else inputs
 
@@ -240,6 +253,8 @@ class Probe:
         computation.
         """
         with torch.enable_grad():
+            # The one call with gradients: `Float64Mode` learns from it in which precision data pass through the model,
+            # which bounds what any output can show.
             self._differentiable_output(cases[0][1])
         worst = 1.0
         for seed, (point, inputs) in enumerate(cases):
@@ -249,6 +264,8 @@ class Probe:
             if after.shape != before.shape:
                 continue  # the number of outputs depends on the weights, so they cannot be compared one by one
             difference = torch.where(torch.isfinite(before), after - before, torch.zeros((), dtype=torch.float64))
+            # Weights move by a known relative amount, so this is the output's condition number. It is never taken to be
+            # below one: the output itself is rounded.
             worst = max(worst, float((difference.abs().max()) / _scale(before)) / STEP)
         return _SAFETY * worst * self._float64.eps
 

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool, Float64
 from torch import Tensor
 
-from addnorm.redundancy.algebra.svd import svd
+from addnorm.redundancy.algebra.rank import svd
 
 INSIDE = 1e-7
 """Sine of the angle below which a direction counts as lying inside a subspace."""
@@ -13,6 +13,8 @@ INSIDE = 1e-7
 def combinations_inside(space: Float64[Tensor, "move null"], rows: slice | Tensor) -> Float64[Tensor, "null inside"]:
     """Return the combinations of a subspace's columns that vanish outside of some coordinates, as orthonormal columns."""
     _, values, right = svd(space[rows], full_matrices=False)
+    # A direction inside has the singular value one; 0.5 only preselects, and what it leaks outside decides. (1 - value
+    # would lose half of the digits.)
     likely = right[values > 0.5].T
     outside = space @ likely
     outside[rows] = 0
@@ -47,6 +49,7 @@ def without_coordinates(
 def sum_of(first: Tensor, second: Tensor) -> Tensor:
     """Return the sum of two subspaces; the columns of the first come first, unchanged."""
     beyond = second - first @ (first.T @ second)
+    # Twice: the first projection leaves rounding of the size of what it removed, which may be all there is.
     beyond = beyond - first @ (first.T @ beyond)
     if not beyond.shape[1]:
         return first
@@ -63,6 +66,8 @@ def beyond_claim(
         return space
     left, values, _ = svd(torch.where(unread[:, None], 0.0, claimed), full_matrices=False)
     read = left[:, values > INSIDE]
+    # Claimed directions are compared in the coordinates that were read, where alone the measurement can agree or
+    # disagree with them.
     rest = space - read @ (read.T @ space)
     left, values, _ = svd(rest - read @ (read.T @ rest), full_matrices=False)
     return left[:, values > INSIDE]
@@ -74,6 +79,7 @@ def complement(space: Tensor, removed: Tensor) -> Tensor:
         return space
     left, values, _ = svd(space.T @ removed, full_matrices=True)
     sines = torch.ones(space.shape[1], dtype=torch.float64)
+    # Sines of the angles, measured as lengths: a cosine near one has lost the digits of the angle.
     shared = space @ left[:, : len(values)]
     sines[: len(values)] = torch.linalg.vector_norm(shared - removed @ (removed.T @ shared), dim=0)
     return space @ left[:, sines > INSIDE]

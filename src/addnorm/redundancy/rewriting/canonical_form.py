@@ -30,6 +30,8 @@ def canonicalize(subject: AuditedModel) -> nn.Module:
             subject, rewrite, removed=(), zeroed=(), changed=(*projection, *moved), reduced=(), refused=()
         )
     if not certificate.passed:
+        # Unlike `strip`, which hands out a failed certificate, there is nothing to choose here: the projection is the
+        # canonical form or it is wrong.
         worst = next(each for each in certificate.compared if not each.passed)
         raise JobError(
             f"expected the canonical form to differ by at most {worst.bound:.1e} in {worst.dtype}, which rounding explains, "

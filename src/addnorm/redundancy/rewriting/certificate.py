@@ -26,10 +26,11 @@ from addnorm.redundancy.execution.inputs import Inputs
 from addnorm.redundancy.execution.observation import Observe, ObservedNumbers
 from addnorm.redundancy.numeric.probe import Probe
 from addnorm.redundancy.rewriting.audited_model import AuditedModel
-from addnorm.redundancy.rewriting.output_difference import flat_output, floats_changed, integers_changed
+from addnorm.redundancy.rewriting.output_difference import flat_outputs, floats_changed, integers_changed
 from addnorm.redundancy.rewriting.rewritten_model import Rewrite
 from addnorm.redundancy.rewriting.storage_rounding import DRAWS, half_precision, rounding_moves
 from addnorm.redundancy.rewriting.stripped_file import write_stripped
+from addnorm.redundancy.verdict.finding import fields_as_json
 
 _ROUNDING_FACTOR = 4
 """Two models that round independently differ by up to the sum of their errors, and the largest of a few hundred errors
@@ -76,18 +77,7 @@ class Compared:
 
     def to_json(self) -> dict[str, Any]:
         """Return its row of the certificate in JSON."""
-        return {
-            "mode": self.mode,
-            "dtype": self.dtype,
-            "difference": self.difference,
-            "rounding": self.rounding,
-            "bound": self.bound,
-            "skipped": self.skipped,
-            "stored": self.stored,
-            "integers": self.integers,
-            "integers_changed": self.integers_changed,
-            "passed": self.passed,
-        }
+        return {**fields_as_json(self), "passed": self.passed}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +96,6 @@ class Certificate:
     """Parameters that are kept only because of `max_amplification`."""
     scalars: int
     """Number of scalars removed or zeroed."""
-    compared: tuple[Compared, ...]
     lengths: tuple[int, ...]
     """Other input lengths compared, besides the example's."""
     fresh: int
@@ -115,6 +104,7 @@ class Certificate:
     """Parameters that can be removed in a smaller model of the class but not by transfer from it, with the reason."""
     float32: tuple[str, ...] = ()
     """Absorbing parameters that are stored in float32, in a model of lower precision."""
+    compared: tuple[Compared, ...]
 
     @property
     def passed(self) -> bool:
@@ -146,20 +136,7 @@ class Certificate:
 
     def to_json(self) -> dict[str, Any]:
         """Return its entry in `addnorm audit --strip --json`."""
-        return {
-            "passed": self.passed,
-            "removed": list(self.removed),
-            "zeroed": list(self.zeroed),
-            "changed": list(self.changed),
-            "reduced": list(self.reduced),
-            "refused": list(self.refused),
-            "scalars": self.scalars,
-            "lengths": list(self.lengths),
-            "fresh": self.fresh,
-            "left": list(self.left),
-            "float32": list(self.float32),
-            "compared": [each.to_json() for each in self.compared],
-        }
+        return {"passed": self.passed, **fields_as_json(self)}
 
 
 def certify(
@@ -202,6 +179,7 @@ def is_exact(subject: AuditedModel, rewrite: Rewrite) -> bool:
 
 def inputs_to_compare(cases: Cases) -> list[Inputs]:
     """List the example at every length, and fresh inputs if the model takes them."""
+    # Inputs that neither method of the audit has seen, so that the certificate is not a repetition.
     drawn = [each.example for each in cases.templates]
     if cases.fresh:
         drawn += [each.fresh(seed) for each in cases.templates for seed in _FRESH_SEEDS]
@@ -217,6 +195,8 @@ def _in_float64(
     are in memory one after the other.
     """
     exact = _outputs(copy_of(subject.model, torch.float64).train(mode), drawn, subject.observe)
+    # The bound comes from the original alone. Measured on the rewritten model, a wrong rewrite that amplifies rounding
+    # would pass by its own fault.
     probe = Probe(copy_of(subject.model, torch.float64).train(mode), subject.tracked, subject.observe)
     bound = 2 * probe.rounding([(0, inputs) for inputs in drawn[:3]])  # both outputs are rounded, in different orders
     del probe
@@ -240,6 +220,8 @@ def _changed_by_moves(
     space, tracked = subject.null_space, subject.tracked
     changed = 0
     for seed in _MOVE_SEEDS if space.dim else ():
+        # Integers that no rounding moves may still sit on a threshold that another null vector passes; then the proof
+        # is wrong although these two models agree.
         move = space.sample(torch.Generator().manual_seed(seed))
         largest = max(float(each.abs().max()) for each in move.values())
         for factor in _FAR:
@@ -259,11 +241,15 @@ def _rows(
     """The comparisons in one mode: in float64, then in the model's own format or in two lower ones."""
     row, exact = _in_float64(subject, rewrite, drawn, mode)
     yield row
+    # The inverse of how `Probe.rounding` makes the bound, without its safety factor: the factor of `error_bound` takes
+    # its place.
     condition = row.bound / torch.finfo(torch.float64).eps / 2**8
     storage = half_precision(subject.model)
     by_storage = 0.0
     if storage is not None:
         planned = _outputs(rewrite.exact().train(mode), drawn, subject.observe)
+        # The rewrite against itself: how far may rounding of the stored sums move its output? It says nothing about
+        # whether the sums are right, which the row above has decided.
         by_storage = max(
             floats_changed(
                 _outputs(
@@ -293,6 +279,7 @@ def _rows(
         except (RuntimeError, NotImplementedError, TypeError) as error:  # the original does not run in this format
             yield _skipped(mode, name, (str(error).splitlines() or [""])[0] or "it fails")
             continue
+        # The original against itself in float64 is its own error in this format, the yardstick for both models.
         rounding = floats_changed(before, exact)
         if rounding == math.inf:
             yield _skipped(mode, name, "its own output overflows in this format or is not a number")
@@ -322,12 +309,9 @@ def error_bound(rounding: float, condition: float, dtype: torch.dtype) -> float:
     return _ROUNDING_FACTOR * max(rounding, condition * torch.finfo(dtype).eps / 2)
 
 
-@torch.no_grad()
 def _outputs(copied: nn.Module, drawn: Sequence[Inputs], observe: Observe) -> list[ObservedNumbers]:
-    if next(copied.parameters()).dtype == torch.float64:
-        with Float64Mode():
-            return [flat_output(copied, inputs, observe) for inputs in drawn]
-    return [flat_output(copied, inputs, observe) for inputs in drawn]
+    mode = Float64Mode() if next(copied.parameters()).dtype == torch.float64 else None
+    return flat_outputs(copied, drawn, observe, mode)
 
 
 def compared(

@@ -30,6 +30,8 @@ class Float32Arithmetic(nn.Module):
         ]
         if not given:
             return super().forward(*args, **kwargs)
+        # The raised parameters replace the stored ones for this call only: names, state dict and optimizers keep
+        # theirs.
         own = self._parameters
         args, kwargs = tree_map(_raised, (args, kwargs))
         self.__dict__["_parameters"] = {name: _raised(each) for name, each in own.items()}
@@ -72,6 +74,8 @@ def keep_in_float32(model: nn.Module, values: Mapping[str, Tensor], inputs: Inpu
             continue
         for (owner, leaf), kind in zip(owners, classes, strict=True):
             owner._parameters[leaf] = parameters[name]
+            # Undone as it was done: by class, so that the module, its hooks and its place in the model stay the same
+            # object.
             owner.__class__ = kind
     return tuple(kept)
 

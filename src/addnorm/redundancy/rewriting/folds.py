@@ -52,6 +52,8 @@ def compensations(space: NullSpace, entry: TrackedParameter, change: Tensor) -> 
     others = {block for name, blocks in space.maps.items() if name != entry.name for block in blocks}
     own = [block for block in maps if block not in others]
     shared = [block for block in maps if block in others]
+    # A free vector that moves nothing else needs no fold at all. One other vector keeps the number of absorbing
+    # parameters small; all together is the last resort, which spreads the change over everything that is coupled.
     chosen: list[Sequence[int]] = [own] if own else []
     chosen += [[block] for block in shared]
     chosen += [[*own, block] for block in shared if own]
@@ -63,14 +65,16 @@ def compensations(space: NullSpace, entry: TrackedParameter, change: Tensor) -> 
             free = torch.zeros(first.width, dtype=torch.float64)
             free[torch.arange(first.width)] = wanted[first.rows]
         else:
-            matrix = torch.cat([maps[block].dense() for block in blocks], dim=1)
+            matrix = space.rows(entry.name, blocks)
+            # gelsd takes singular values into account: the maps of several blocks may overlap, and then the least
+            # change is wanted, not any.
             free = torch.linalg.lstsq(matrix, wanted[:, None], driver="gelsd").solution[:, 0]
             if float(torch.linalg.vector_norm(matrix @ free - wanted)) > _SAME * float(
                 torch.linalg.vector_norm(wanted)
             ):
                 continue
         yield _compensation(
-            space, entry, wanted, dict(zip(blocks, free.split([maps[b].width for b in blocks]), strict=True))
+            space, entry, wanted, dict(zip(blocks, free.split([space.sizes[block] for block in blocks]), strict=True))
         )
 
 
@@ -81,6 +85,7 @@ def _compensation(space: NullSpace, entry: TrackedParameter, wanted: Tensor, fre
             total = torch.zeros(space.tracked[name].size, dtype=torch.float64)
             for block in maps.keys() & free.keys():
                 total += maps[block](free[block])
+            # Rounding of the solution touches every coupled parameter; a change of that size is none.
             if float(total.abs().max()) > _SAME * float(wanted.abs().max()):
                 moved[name] = total.reshape(space.tracked[name].coordinate_shape)
     largest = max((float(each.abs().max()) for each in moved.values()), default=0.0)
@@ -95,25 +100,22 @@ def sparser(space: NullSpace, entry: TrackedParameter, change: Tensor, compensat
     for name, maps in space.maps.items():
         for block in maps:
             touched.setdefault(block, set()).add(name)
+    # Vectors that move a further parameter are left out: they could spare one only by burdening another.
     blocks = [block for block, moved in touched.items() if moved <= names]
-    widths = {block: each.width for maps in space.maps.values() for block, each in maps.items()}
-    if len(compensation.moved) < 2 or not blocks or sum(widths[block] for block in blocks) > _LARGEST:
+    widths = [space.sizes[block] for block in blocks]
+    if len(compensation.moved) < 2 or not blocks or sum(widths) > _LARGEST:
         return compensation
-
-    def rows(name: str) -> Tensor:
-        maps, size = space.maps[name], space.tracked[name].size
-        absent = {block: torch.zeros(size, widths[block], dtype=torch.float64) for block in blocks if block not in maps}
-        return torch.cat([absent[block] if block in absent else maps[block].dense() for block in blocks], dim=1)
 
     best = compensation
     wanted = change.reshape(-1)
     for spared in compensation.moved:
-        system = torch.cat([rows(entry.name), rows(spared)])
+        system = torch.cat([space.rows(entry.name, blocks), space.rows(spared, blocks)])
+        # The same removal, with this parameter held.
         target = torch.cat([wanted, torch.zeros(space.tracked[spared].size, dtype=torch.float64)])
         free = torch.linalg.lstsq(system, target[:, None], driver="gelsd").solution[:, 0]
         if float(torch.linalg.vector_norm(system @ free - target)) > _SAME * float(torch.linalg.vector_norm(wanted)):
             continue
-        parts = free.split([widths[block] for block in blocks])
+        parts = free.split(widths)
         candidate = _compensation(space, entry, wanted, dict(zip(blocks, parts, strict=True)))
         best = min(best, candidate, key=lambda each: each.cost)
     return best if best is compensation else sparser(space, entry, change, best)
@@ -127,6 +129,8 @@ def folds(model: nn.Module, space: NullSpace, entry: TrackedParameter) -> tuple[
         space: the null space.
         entry: the parameter.
     """
+    # A random null vector, not the present numbers: a formula must hold for all of them, and a bias of zeros would show
+    # none.
     drawn = space.sample(torch.Generator().manual_seed(4)).get(entry.name)
     if drawn is None:
         return ()
@@ -160,6 +164,8 @@ def _formula(
         return vector - free.T @ (free @ vector) if len(free) and vector.shape == change.shape else vector
 
     target = effective(change)
+    # The simple forms first, up to what cannot matter in the absorbing parameter; a product with one weight is what a
+    # person would write.
     for removed in given:
         if (factor := _multiple(effective(removed), target)) is not None:
             return f"{_sign(factor)} {_times(factor)}{name}"

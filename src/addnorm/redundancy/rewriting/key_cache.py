@@ -107,6 +107,7 @@ def _sizes(keys: Tensor) -> KeySizes:
     per_channel = tokens.movedim(1, 0)  # [heads and batch, tokens, channel]
     mean = per_channel.mean(dim=1, keepdim=True)
     spread = float((per_channel - mean).square().mean().sqrt())
+    # The error is relative to what tells tokens apart. Without any difference there is nothing to lose.
     if not spread:
         raise InputError("expected keys that differ between tokens, got equal ones. Give inputs with different tokens.")
     return KeySizes(

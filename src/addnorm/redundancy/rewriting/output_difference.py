@@ -1,18 +1,24 @@
 """Difference of two models' observed outputs."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor, nn
 
 from addnorm.redundancy.execution.copies import call
+from addnorm.redundancy.execution.float64 import Float64Mode
 from addnorm.redundancy.execution.inputs import Inputs
 from addnorm.redundancy.execution.observation import Observe, ObservedNumbers, observed_numbers
 
 
-def flat_output(model: nn.Module, inputs: Inputs, observe: Observe) -> ObservedNumbers:
-    """Call a model and return all observed numbers."""
-    return observed_numbers(call(model, inputs), observe)
+@torch.no_grad()
+def flat_outputs(
+    model: nn.Module, drawn: Sequence[Inputs], observe: Observe, mode: Float64Mode | None
+) -> list[ObservedNumbers]:
+    """Call a model on several inputs, in float64 if a mode is given, and return all observed numbers of each call."""
+    with mode or nullcontext():
+        return [observed_numbers(call(model, inputs), observe) for inputs in drawn]
 
 
 def floats_changed(outputs: Sequence[ObservedNumbers], expected: Sequence[ObservedNumbers]) -> float:

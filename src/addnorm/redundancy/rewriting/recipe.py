@@ -120,6 +120,8 @@ def recipe(model: nn.Module, space: NullSpace, findings: tuple[Finding, ...]) ->
         space: the null space at these.
         findings: the verdicts.
     """
+    # At generic weights: with the model's own, a coincidence (equal norms, a zero) could pass for a product of weights,
+    # and would be wrong in another layer.
     plan = plan_removals(model, space, findings, prefer=(), max_amplification=AMPLIFIED)
     weights = {name: value.detach().double() for name, value in model.named_parameters()}
     values = {entry.name: weights[entry.name].clone() for entry in space.tracked.entries}
@@ -129,6 +131,7 @@ def recipe(model: nn.Module, space: NullSpace, findings: tuple[Finding, ...]) ->
         removed = values[name].reshape(-1)
         moves: dict[str, tuple[WeightProduct, ...]] = {}
         for into, change in moved.items():
+            # Few candidates: among the weights of all layers, of equal shapes, many products would be tried.
             near = [each for each in weights if _near(each, name, into)]
             terms = _explained(
                 {each: weights[each] for each in near}, removed, change.reshape(-1), space.redundant(into)
@@ -142,6 +145,7 @@ def recipe(model: nn.Module, space: NullSpace, findings: tuple[Finding, ...]) ->
             moves[into] = terms
         else:
             steps.append(FoldStep(removed=name, moves=moves))
+        # The next step starts from what this one leaves: a bias that absorbed a sum passes the sum on.
         values[name] = torch.zeros_like(values[name])
         for into, change in moved.items():
             values[into] = values[into] + change
@@ -181,6 +185,8 @@ def _explained(
         for second, last in _images(weights, image)
         if len(last) == height and second.name != first.name
     ]
+    # Short expressions first. A change is the sum of at most two products here; longer ones exist on paper, and are
+    # listed as left.
     single = [*same, *one, *two]
     for chosen in [*((each,) for each in single), *product(same, one), *product(same, two)]:
         system = torch.stack([effective(image) for _, image in chosen], dim=1)

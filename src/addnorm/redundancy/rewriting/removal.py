@@ -46,6 +46,8 @@ def remove(
             (exact.get_submodule(path), leaf) for path, _, leaf in (each.rpartition(".") for each in aliases[name])
         ]
         kinds = {(type(owner), leaf) for owner, leaf in owners}
+        # A fused kernel reads the bias in some modes only, so that a call in evaluation would prove nothing about it.
+        # One refusal of a class holds for all its instances.
         if kinds & needing_numbers or is_read_elsewhere(exact, aliases[name]):
             zeroed.append(name)
             continue
@@ -87,6 +89,7 @@ def set_to_zeros(model: nn.Module, names: Sequence[str]) -> None:
             continue
         if parameter is not None:
             del owner._parameters[leaf]
+            # A buffer, so that optimizers do not move it and the file still has the name.
             owner.register_buffer(leaf, torch.zeros_like(parameter.detach()))
 
 

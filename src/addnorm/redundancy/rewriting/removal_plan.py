@@ -94,6 +94,7 @@ def plan_removals(
         name, free = each.parameter, space.redundant(each.parameter)
         if name in folded or name not in values or not len(free) or each.verdict in _KEPT:
             continue
+        # Redundant directions need no other parameter, so taking them out changes nothing that was planned.
         redundant_part = (free.T @ (free @ values[name].reshape(-1))).reshape(values[name].shape)
         values[name] = values[name] - redundant_part
         reduced.append(name)
@@ -122,6 +123,8 @@ def _order(finding: Finding, model: nn.Module, prefer: Sequence[str]) -> tuple[i
     owner = model.get_submodule(finding.parameter.rpartition(".")[0])
     amplification = max((fold.amplification for fold in finding.fold_into), default=0.0)
     solved = any(fold.solved for fold in finding.fold_into)
+    # Order matters, because removed parameters are held. A norm's shift late: it is the natural place for what others
+    # lose.
     return preference, finding.verdict != "redundant", solved, isinstance(owner, _NORMS), amplification
 
 
@@ -139,6 +142,7 @@ def _best_compensation(
     # A compensation that exists only for the present values, zeros in particular, does not count: random ones must have
     # one too.
     if bool(value.any()):
+        # Among those that leave removed parameters at zero: a fold into one of them would bring it back.
         possible = [
             each
             for each in compensations(space, entry, -value)
@@ -163,20 +167,9 @@ def _jointly(
     drawn: Tensor,
 ) -> Compensation | None:
     """The compensation by all free vectors together that moves the others least."""
-    widths = {block: each.width for maps in space.maps.values() for block, each in maps.items()}
-
-    def rows(name: str) -> Tensor:
-        maps = space.maps[name]
-        size = space.tracked[name].size
-        return torch.cat(
-            [
-                maps[block].dense() if block in maps else torch.zeros(size, widths[block], dtype=torch.float64)
-                for block in component.blocks
-            ],
-            dim=1,
-        )
-
-    fixed = torch.cat([rows(entry.name), *(rows(name) for name in held)])
+    # Two right-hand sides: a random value, which shows that any value can be cancelled, and the present one, whose
+    # solution is used.
+    fixed = torch.cat([space.rows(name, component.blocks) for name in (entry.name, *held)])
     targets = torch.zeros(len(fixed), 2, dtype=torch.float64)
     targets[: len(drawn), 0] = drawn
     targets[: len(drawn), 1] = -values[entry.name].reshape(-1)
@@ -185,7 +178,7 @@ def _jointly(
     if bool((miss > _SAME * torch.linalg.vector_norm(targets, dim=0)).any()):
         return None
     others = [name for name in component.names if name != entry.name and name not in held]
-    moved = {name: rows(name) @ free[:, 1] for name in others}
+    moved = {name: space.rows(name, component.blocks) @ free[:, 1] for name in others}
     size = float(values[entry.name].abs().max())
     moved = {name: change for name, change in moved.items() if float(change.abs().max()) > _SAME * size}
     if not moved.keys() <= values.keys():

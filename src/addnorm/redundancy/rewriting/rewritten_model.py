@@ -37,6 +37,7 @@ class Rewrite:
         """Build a copy on the original's device, in its precision and mode; also return the names of the parameters that
         are stored in float32."""
         device = next(self.original.parameters()).device
+        # Rounded once, from the float64 values. A sum of rounded parts would differ by more than the bound allows.
         built = self._applied(copy_of(self.original, None))
         kept = keep_in_float32(built, self._changed(), inputs) if self.float32 else ()
         return built.to(device), kept

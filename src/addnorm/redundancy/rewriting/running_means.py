@@ -48,12 +48,16 @@ def running_means(rewrite: Rewrite, inputs: Inputs) -> dict[str, Tensor]:
         before.setdefault(name, []).append(value.clone())
 
     def shift_mean(name: str, module: _BatchNorm, value: Tensor) -> None:
+        # A norm that is called twice has two inputs and one mean.
         if len(before.get(name, [])) != 1:
             return
         difference = (value - before[name][0]).transpose(0, 1).flatten(1)
         shift = difference.mean(1)
+        # One number per channel at every place, or the mean does not describe what changed.
         near = float((difference - shift[:, None]).abs().max()) <= 1e-9 * max(float(before[name][0].abs().max()), 1.0)
         if near and float(shift.abs().max()) > 0 and module.running_mean is not None:
+            # At once, while the call goes on: what reaches later norms is then what it was, so that no removal is
+            # absorbed by two of them.
             module.running_mean += shift
             moved[f"{name}.running_mean"] = module.running_mean.clone()
 

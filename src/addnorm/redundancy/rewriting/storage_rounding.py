@@ -41,5 +41,6 @@ def rounded_at_random(value: Tensor, dtype: torch.dtype, generator: torch.Genera
 
 def moved_at_random(value: Tensor, error: Tensor, generator: torch.Generator) -> Tensor:
     """Move numbers by four times their errors, at random signs."""
+    # Errors of their largest size, not of a random one: few draws have to reach what the actual rounding may do.
     signs = 2 * torch.randint(0, 2, value.shape, generator=generator) - 1
     return value + _FACTOR * signs * error

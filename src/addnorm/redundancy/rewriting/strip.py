@@ -70,12 +70,15 @@ def _planned_rewrite(subject: AuditedModel, plan: RemovalPlan) -> tuple[Rewrite,
         for name, value in plan.values.items()
     }
     rewrite, moved = with_running_means(Rewrite(original=subject.model, values=values), subject.inputs)
+    # The better place is taken only if it computes the same: the running mean of a norm with other inputs does not.
     return (rewrite, moved) if moved and is_exact(subject, rewrite) else (plain, [])
 
 
 def _without(value: Tensor, shift: Tensor, original: Tensor) -> Tensor:
     """A value minus a shift; bit for bit the original one if nothing else had changed it."""
     before = original.detach().to("cpu", torch.float64)
+    # a + b - b is not a in floating point. A number that nothing else changed has to stay what it was, or equivalence
+    # would list it.
     rest = value - shift
     return before if torch.allclose(rest, before, rtol=1e-12, atol=1e-12) else rest
 

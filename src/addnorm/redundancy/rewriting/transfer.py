@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from addnorm.errors import InputError
 from addnorm.redundancy.execution.cases import Cases
 from addnorm.redundancy.execution.copies import PROCESS_LOCK, copy_of
-from addnorm.redundancy.execution.float64 import Float64Mode, PerturbedWideningMode, WideningMode
+from addnorm.redundancy.execution.float64 import PerturbedWideningMode, WideningMode
 from addnorm.redundancy.execution.fresh_inputs import cast
 from addnorm.redundancy.execution.generic_weights import generic
 from addnorm.redundancy.execution.inputs import Inputs, bind
-from addnorm.redundancy.execution.observation import Observe, ObservedNumbers
+from addnorm.redundancy.execution.observation import Observe
 from addnorm.redundancy.execution.perturbation import STEP
 from addnorm.redundancy.rewriting.audited_model import AuditedModel
 from addnorm.redundancy.rewriting.certificate import (
@@ -30,7 +30,7 @@ from addnorm.redundancy.rewriting.certificate import (
     inputs_to_compare,
 )
 from addnorm.redundancy.rewriting.float32_biases import keep_in_float32, store_in_float32
-from addnorm.redundancy.rewriting.output_difference import flat_output, floats_changed
+from addnorm.redundancy.rewriting.output_difference import flat_outputs, floats_changed
 from addnorm.redundancy.rewriting.recipe import FoldStep, LayerName, LayerNames, WeightProduct, recipe
 from addnorm.redundancy.rewriting.removal import remove, set_to_none, set_to_zeros
 from addnorm.redundancy.rewriting.rewritten_model import Rewrite
@@ -63,10 +63,13 @@ def transfer(
             f"expected a model of the audited class {type(subject.model).__qualname__}, got {type(model).__qualname__}."
         )
     with PROCESS_LOCK:
+        # Nothing of the small model's numbers goes over, only names and products: the certificate below is the proof
+        # for the large one.
         steps = recipe(generic(subject.model, torch.float64), subject.generic_null_space, tuple(findings))
         layers = LayerNames(subject.model, model)
         left = [f"{name}: {why}" for name, why in steps.left.items()]
         values, removed, refused = _evaluated(steps.steps, layers, model, max_amplification, left)
+        # Tried on the small model: whether a class runs without a bias does not depend on its size.
         needing_numbers = _templates_needing_numbers(subject, [step.removed for step in steps.steps], layers)
         zeroed = [name for name in removed if layers.place(name).template in needing_numbers]
         absent = [name for name in removed if name not in zeroed]
@@ -118,6 +121,7 @@ def _evaluated(
 
     for step, name, named in _instances(steps, layers):
         every = [name, *(named(each) for each in _names(step))]
+        # A parameter that was removed may not absorb: earlier steps run in all layers first, and would be undone here.
         lacking = [each for each in every if each not in original]
         if lacking or name in removed or not set(every[1 : 1 + len(step.moves)]).isdisjoint(removed):
             left.append(f"{name}: its step does not apply to the full model" + (f" ({lacking[0]})" if lacking else ""))
@@ -130,6 +134,7 @@ def _evaluated(
                 change += _applied(product, value, [current(named(factor.name)) for factor in product.factors])
             changes[named(into)] = change.reshape(original[named(into)].shape)
         largest_change = max((float(each.abs().max()) for each in changes.values()), default=0.0)
+        # Amplification depends on the weights, so it is judged in the large model, layer by layer.
         if largest_change > most * float(value.abs().max()):
             refused.append(name)
             continue
@@ -158,6 +163,8 @@ def _instances(steps: Sequence[FoldStep], layers: LayerNames) -> Iterator[tuple[
         place = layers.place(step.removed)
         groups.setdefault(place.template, []).append((place, step))
     for template, group in groups.items():
+        # One step in all layers before the next: a later one reads what earlier ones have added in the neighbouring
+        # layers.
         by_layer = {place.layer: step for place, step in group}
         if None in by_layer:
             step = by_layer[None]
@@ -191,6 +198,7 @@ class _FullNames:
             return name
         small, full = self._layers.depths(place.template)
         if self._origin is not None and self._layer is not None:
+            # Relative: a fold into the next layer goes to the next layer.
             layer = self._layer + place.layer - self._origin
         else:  # outside of the layers, the first is counted from the start and the others from the end
             layer = place.layer if place.layer == 0 else full - (small - place.layer)
@@ -217,6 +225,7 @@ class _Edit:
 @torch.no_grad()
 def _sharing(model: nn.Module, edit: _Edit, dtype: torch.dtype | None) -> nn.Module:
     """A model with some parameters set, in `dtype` or their own, that shares all others with the given model."""
+    # deepcopy takes what its memo holds as copied already, so unchanged weights are the same tensors.
     shared: dict[int, object] = {id(each): each for each in model.parameters()}
     made = copy.deepcopy(model, shared)
     aliases = _aliases(model)
@@ -267,11 +276,12 @@ def _compared(
     with WideningMode():
         cases = Cases.of(original, inputs, observe)
     drawn = inputs_to_compare(cases)
-    exact = _outputs(original, drawn, observe, WideningMode())
-    perturbed = [_outputs(original, drawn[:1], observe, PerturbedWideningMode(seed)) for seed in (0, 1, 2)]
+    exact = flat_outputs(original, drawn, observe, WideningMode())
+    # The condition number without a float64 copy: each operation perturbs the weights that it reads.
+    perturbed = [flat_outputs(original, drawn[:1], observe, PerturbedWideningMode(seed)) for seed in (0, 1, 2)]
     condition = max(1.0, *(floats_changed(each, exact[:1]) / STEP for each in perturbed))
     bound = _SAFETY * condition * torch.finfo(torch.float64).eps
-    planned = _outputs(_sharing(model, edit, torch.float64), drawn, observe, WideningMode())
+    planned = flat_outputs(_sharing(model, edit, torch.float64), drawn, observe, WideningMode())
     rows = [compared(planned, exact, mode="eval", dtype="float64", rounding=bound, bound=bound)]
     dtype = next(each.dtype for each in model.parameters() if each.is_floating_point())
     storage = half_precision(model)
@@ -283,11 +293,11 @@ def _compared(
             moved = {name: rounded_at_random(value, stored[name].dtype, generator) for name, value in absorbing.items()}
             made = _sharing(model, replace(edit, values={**edit.values, **moved}), torch.float64)
             by_storage = max(
-                by_storage, floats_changed(_outputs(made, drawn[:1], observe, WideningMode()), planned[:1])
+                by_storage, floats_changed(flat_outputs(made, drawn[:1], observe, WideningMode()), planned[:1])
             )
         rows.append(
             compared(
-                _outputs(rewritten, drawn, observe, WideningMode()),
+                flat_outputs(rewritten, drawn, observe, WideningMode()),
                 exact,
                 mode="eval",
                 dtype="float64",
@@ -298,11 +308,11 @@ def _compared(
         )
     if dtype != torch.float64:
         lower = [cast(each, dtype) for each in drawn]
-        before = _outputs(original, lower, observe, None)
+        before = flat_outputs(original, lower, observe, None)
         rounding = floats_changed(before, exact)
         rows.append(
             compared(
-                _outputs(rewritten, lower, observe, None),
+                flat_outputs(rewritten, lower, observe, None),
                 before,
                 mode="eval",
                 dtype=str(dtype).removeprefix("torch."),
@@ -311,16 +321,3 @@ def _compared(
             )
         )
     return tuple(rows), cases.lengths, len(drawn)
-
-
-@torch.no_grad()
-def _outputs(
-    model: nn.Module, drawn: Sequence[Inputs], observe: Observe, mode: Float64Mode | None
-) -> list[ObservedNumbers]:
-    if mode is None:
-        return [flat_output(model, inputs, observe) for inputs in drawn]
-    outputs = []
-    for inputs in drawn:
-        with mode:
-            outputs.append(flat_output(model, inputs, observe))
-    return outputs

@@ -13,7 +13,7 @@ from addnorm.redundancy.numeric.numerical_analysis import NumericalAnalysis
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class ComparedCounts:
     """Counts for one parameter on which both methods agree, or the smaller ones and the reason why they are
     undecided."""
 
@@ -44,7 +44,7 @@ _ILL_CONDITIONED = (
 
 def compare(
     entry: TrackedParameter, index: int, static: NullSpace | None, numerical: NumericalAnalysis | None
-) -> Comparison:
+) -> ComparedCounts:
     """Compare the two methods' counts for one parameter.
 
     Args:
@@ -57,16 +57,19 @@ def compare(
         assert numerical is not None
         return _numerical_only(entry, index, numerical)
     proved = (len(static.redundant(entry.name)), static.absorbable(entry.name))
+    # Before any count of the other method: numbers that float64 cannot resolve are not confirmed by a method with the
+    # same float64.
     if static.unsure(entry.name):
-        return Comparison(redundant=0, absorbable=proved[1], undecided=_ILL_CONDITIONED)
+        return ComparedCounts(redundant=0, absorbable=proved[1], undecided=_ILL_CONDITIONED)
     if numerical is None:
-        return Comparison(redundant=proved[0], absorbable=proved[1], counted=False)
+        return ComparedCounts(redundant=proved[0], absorbable=proved[1], counted=False)
     unread = numerical.unread[index]
     counted = _counted(numerical, index)
     refuted = numerical.refuted[index]
     if refuted is not None:
+        # Refuted: of both counts the smaller, and of a claim that was only tested, nothing.
         confirmed = counted or (0, 0)
-        return Comparison(
+        return ComparedCounts(
             redundant=min(proved[0], confirmed[0]),
             absorbable=min(proved[1], confirmed[1]),
             undecided=(
@@ -78,23 +81,28 @@ def compare(
     if numerical.unmoved[index] and unread == entry.size:
         return _unread(entry, proved, unread)
     if numerical.unmoved[index]:
-        return Comparison(
+        return ComparedCounts(
             redundant=proved[0],
             absorbable=proved[1],
             unproved=f"the static method proves {_in_words(proved)}, and moving along the others changed nothing",
         )
     if counted is not None and counted != proved:
-        told = f"the static method proves {_in_words(proved)}, the numerical method counts {_in_words(counted)}"
+        both_counts = f"the static method proves {_in_words(proved)}, the numerical method counts {_in_words(counted)}"
+        # Fewer than proved, without a move that refutes it: the Jacobian could not resolve the rest. More is
+        # `unproved`, a freedom without a rule.
         if counted[0] < proved[0] or counted[1] < proved[1] or numerical.unclear[index]:
-            return Comparison(
+            return ComparedCounts(
                 redundant=min(proved[0], counted[0]),
                 absorbable=min(proved[1], counted[1]),
-                undecided=f"{told}; {_ILL_CONDITIONED}",
+                undecided=f"{both_counts}; {_ILL_CONDITIONED}",
             )
-        return Comparison(redundant=proved[0], absorbable=proved[1], unproved=told, hidden=numerical.hidden[index])
+        return ComparedCounts(
+            redundant=proved[0], absorbable=proved[1], unproved=both_counts, hidden=numerical.hidden[index]
+        )
+    # Both say zero, one of them because it saw nothing.
     if counted is not None and unread and not any(proved):
         return _unread(entry, proved, unread)
-    return Comparison(
+    return ComparedCounts(
         redundant=proved[0],
         absorbable=proved[1],
         negligible=numerical.negligible[index],
@@ -105,9 +113,9 @@ def compare(
     )
 
 
-def _unread(entry: TrackedParameter, proved: tuple[int, int], unread: int) -> Comparison:
+def _unread(entry: TrackedParameter, proved: tuple[int, int], unread: int) -> ComparedCounts:
     """A parameter about which neither method says that it matters: the static method only did not prove the opposite."""
-    return Comparison(
+    return ComparedCounts(
         redundant=proved[0],
         absorbable=proved[1],
         undecided=(
@@ -122,14 +130,16 @@ def _part(entry: TrackedParameter, unread: int) -> str:
     return "it" if unread == entry.size else f"{unread} of its {entry.size} numbers"
 
 
-def _numerical_only(entry: TrackedParameter, index: int, numerical: NumericalAnalysis) -> Comparison:
+def _numerical_only(entry: TrackedParameter, index: int, numerical: NumericalAnalysis) -> ComparedCounts:
     counted = _counted(numerical, index)
     if counted is None:
-        return Comparison(redundant=0, absorbable=0, undecided="too many parameters to count without a static analysis")
+        return ComparedCounts(
+            redundant=0, absorbable=0, undecided="too many parameters to count without a static analysis"
+        )
     if numerical.unclear[index]:
-        return Comparison(redundant=0, absorbable=counted[1], undecided=_ILL_CONDITIONED)
+        return ComparedCounts(redundant=0, absorbable=counted[1], undecided=_ILL_CONDITIONED)
     unread = numerical.unread[index]
-    return Comparison(
+    return ComparedCounts(
         redundant=counted[0],
         absorbable=counted[1],
         negligible=numerical.negligible[index],

@@ -1,7 +1,7 @@
 """The result for one parameter: verdict, redundant directions, folds, and the operations that block it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
 import torch
@@ -23,6 +23,20 @@ Verdict = Literal["redundant", "partly redundant", "foldable", "effective", "neg
 """
 
 VERDICTS: tuple[str, ...] = get_args(Verdict)
+
+
+def as_json(value: Any) -> Any:
+    """Convert a field of a result to plain data."""
+    if hasattr(value, "to_json"):
+        return value.to_json()
+    if isinstance(value, tuple | list):
+        return [as_json(each) for each in value]
+    return dict(value) if isinstance(value, dict) else value
+
+
+def fields_as_json(result: Any) -> dict[str, Any]:
+    """Convert a result's fields, in their order, which is that of the keys in the JSON files and so never changes."""
+    return {each.name: as_json(getattr(result, each.name)) for each in fields(result)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +62,8 @@ def directions(basis: Float64[Tensor, "direction entry"]) -> Directions:
     """Describe the row space of a matrix: single coordinates, the all-ones direction, or an orthonormal basis."""
     if basis.shape[0] == 0:
         return Directions(kind="none")
+    # The description must not depend on the basis: the projection's diagonal is the same for every one, and is 0 or 1
+    # for single coordinates.
     rows = torch.linalg.qr(basis.T)[0].T
     sharp = rows.shape[1] * torch.finfo(torch.float64).eps * 2**10
     onto = rows.square().sum(0)
@@ -96,7 +112,7 @@ class Fold:
 
     def to_json(self) -> dict[str, Any]:
         """Return its form in `addnorm audit --json`."""
-        return {"into": self.into, "formula": self.formula, "amplification": self.amplification, "solved": self.solved}
+        return fields_as_json(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +132,7 @@ class Blocked:
 
     def to_json(self) -> dict[str, Any]:
         """Return its form in `addnorm audit --json`."""
-        return {"op": self.op, "module": self.module, "where": self.where, "rank": self.rank, "why": self.why}
+        return fields_as_json(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,11 +149,11 @@ class Finding:
     """Number of its directions that other parameters can compensate; never below `redundant_dof`."""
     directions: Directions
     """The redundant directions."""
-    reason: str
-    """One sentence."""
     fold_into: tuple[Fold, ...] = ()
     """The parameters that absorb it, if others must move."""
     blocked_by: tuple[Blocked, ...] = ()
+    reason: str
+    """One sentence."""
     effect: float | None = None
     """Relative change of the output per unit move along the weakest direction that is not redundant, if measured."""
     negligible_dof: int = 0
@@ -160,26 +176,7 @@ class Finding:
 
     def to_json(self) -> dict[str, Any]:
         """Return its entry in `addnorm audit --json`."""
-        return {
-            "parameter": self.parameter,
-            "verdict": self.verdict,
-            "size": self.size,
-            "redundant_dof": self.redundant_dof,
-            "absorbable_dof": self.absorbable_dof,
-            "directions": self.directions.to_json(),
-            "fold_into": [fold.to_json() for fold in self.fold_into],
-            "blocked_by": [blocked.to_json() for blocked in self.blocked_by],
-            "reason": self.reason,
-            "effect": self.effect,
-            "negligible_dof": self.negligible_dof,
-            "norm": self.norm,
-            "largest": self.largest,
-            "idle_norm": self.idle_norm,
-            "unread": self.unread,
-            "contradicted": self.contradicted,
-            "numeric_redundant_dof": self.numeric_redundant_dof,
-            "numeric_absorbable_dof": self.numeric_absorbable_dof,
-        }
+        return fields_as_json(self)
 
 
 def verdict_of(size: int, redundant: int, absorbable: int, negligible: int) -> Verdict:

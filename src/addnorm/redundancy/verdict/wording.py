@@ -10,13 +10,13 @@ from addnorm.redundancy.graph.null_space import NullSpace
 from addnorm.redundancy.graph.propagation import Blocker
 from addnorm.redundancy.graph.rules import rules
 from addnorm.redundancy.numeric.null_space_estimate import NEGLIGIBLE
-from addnorm.redundancy.verdict.comparison import Comparison
+from addnorm.redundancy.verdict.comparison import ComparedCounts
 from addnorm.redundancy.verdict.finding import Blocked, Directions, Finding, Fold, directions, idle_norm, verdict_of
 
 
 def finding(
     entry: TrackedParameter,
-    counts: Comparison,
+    counts: ComparedCounts,
     *,
     space: NullSpace | None,
     blockers: Sequence[Blocker],
@@ -77,7 +77,7 @@ def finding(
 def _reason(
     word: str,
     entry: TrackedParameter,
-    counts: Comparison,
+    counts: ComparedCounts,
     free: Directions,
     blocked: Sequence[Blocked],
     folds: Sequence[Fold],
@@ -138,6 +138,7 @@ def _reason(
 
 def _held(blocked: Blocked) -> str:
     """The demand of one operation; one without a rule demands more than it may need."""
+    # Without a rule the demand is only sufficient; whoever reads the sentence should know that more may be free.
     known = blocked.op in rules() or blocked.op == "output"
     return (
         f"{blocked.op} in {blocked.module or 'the model'}{'' if known else ', for which there is no rule,'} requires it "
@@ -145,7 +146,7 @@ def _held(blocked: Blocked) -> str:
     )
 
 
-def _with_unread(reason: str, word: str, entry: TrackedParameter, counts: Comparison) -> str:
+def _with_unread(reason: str, word: str, entry: TrackedParameter, counts: ComparedCounts) -> str:
     """The reason, with the entries about which nothing is known."""
     if not counts.unread or word in ("undecided", "redundant"):
         return reason

@@ -7,10 +7,10 @@ from itertools import count
 import torch
 
 from addnorm.redundancy.graph.like_factors import Product, merged_source, moves_last, of, shifts_of
-from addnorm.redundancy.graph.rule import Call, rule
+from addnorm.redundancy.graph.rule import OpCall, rule
 from addnorm.redundancy.graph.shift import add as plus
 from addnorm.redundancy.graph.shift import broadcast, scaled, times, without_rounding, zero_shift
-from addnorm.redundancy.graph.value import DataShift, Mask, Output, Value, Zeroed, merged_masks
+from addnorm.redundancy.graph.value import DataShift, Mask, NodeValue, Output, Zeroed, merged_masks
 
 Number = int | float | bool
 
@@ -39,7 +39,7 @@ def broadcast_data_shifts(
     return tuple(replace(new, origin=old.origin) for new, old in zip(placed, data_shifts, strict=True))
 
 
-def _factor(value: Value | Number) -> float | None:
+def _factor(value: NodeValue | Number) -> float | None:
     """The factor, if it is one known number that does not shift."""
     if isinstance(value, int | float):
         return float(value)
@@ -49,7 +49,7 @@ def _factor(value: Value | Number) -> float | None:
 
 
 @rule("add", "sub", "rsub", "__add__", "__sub__", "add_", "sub_")
-def add(call: Call, first: Value | Number, second: Value | Number, *, alpha: Number = 1) -> Output:
+def add(call: OpCall, first: NodeValue | Number, second: NodeValue | Number, *, alpha: Number = 1) -> Output:
     """(a + s) + (b + t) = (a + b) + (s + t): the shifts add up, whatever the data."""
     if call.op == "rsub":
         first, second = second, first
@@ -58,11 +58,11 @@ def add(call: Call, first: Value | Number, second: Value | Number, *, alpha: Num
         _hidden_zeros(call, first, second, factor),
         _hidden_zeros(call, second, first, 1.0) if factor == 1.0 else second,
     )
-    a = first.shift if isinstance(first, Value) else zero_shift(())
-    b = second.shift if isinstance(second, Value) else zero_shift(())
+    a = first.shift if isinstance(first, NodeValue) else zero_shift(())
+    b = second.shift if isinstance(second, NodeValue) else zero_shift(())
     dims = len(call.shape)
     left, right = (
-        broadcast_data_shifts(value.data_shifts, dims, call.shape, value.shape) if isinstance(value, Value) else ()
+        broadcast_data_shifts(value.data_shifts, dims, call.shape, value.shape) if isinstance(value, NodeValue) else ()
         for value in (first, second)
     )
     right = tuple(replace(each, factor=factor * each.factor) for each in right)
@@ -70,10 +70,12 @@ def add(call: Call, first: Value | Number, second: Value | Number, *, alpha: Num
     return Output(plus(a, b, call.shape, factor), data_shifts, masked=_merged_mask(first, second, factor))
 
 
-def _hidden_zeros(call: Call, value: Value | Number, other: Value | Number, factor: float) -> Value | Number:
+def _hidden_zeros(
+    call: OpCall, value: NodeValue | Number, other: NodeValue | Number, factor: float
+) -> NodeValue | Number:
     """A value multiplied by zeros and ones, to which at most -1e4 is added where the zeros are: these entries are known and
     hidden, and in all others the shift is that before the product."""
-    if not isinstance(value, Value) or not isinstance(other, Value) or value.shape != call.shape:
+    if not isinstance(value, NodeValue) or not isinstance(other, NodeValue) or value.shape != call.shape:
         return value
     if other.known is None or other.moves or not any(each.zeroed for each in value.data_shifts):
         return value
@@ -90,9 +92,9 @@ def _hidden_zeros(call: Call, value: Value | Number, other: Value | Number, fact
     return replace(value, data_shifts=data_shifts, masked=Mask(hides=True))
 
 
-def _widened(first: Value | Number, second: Value | Number, shape: tuple[int, ...]) -> list[int] | None:
+def _widened(first: NodeValue | Number, second: NodeValue | Number, shape: tuple[int, ...]) -> list[int] | None:
     """Axes of the sum along which only one operand varies; None if an operand lacks axes."""
-    sizes = [value.shape for value in (first, second) if isinstance(value, Value)]
+    sizes = [value.shape for value in (first, second) if isinstance(value, NodeValue)]
     if any(len(size) != len(shape) for size in sizes):
         return None
     return [axis for axis in range(len(shape)) if any(size[axis] != shape[axis] for size in sizes)]
@@ -124,13 +126,15 @@ def _merged(data_shifts: tuple[DataShift, ...], shape: tuple[int, ...]) -> tuple
         for at, other in enumerate(kept):
             if each.product is None or other.product is None or each.relaxation or other.relaxation:
                 continue
+            # `axes` promises: constant in the source, so constant in the shift. That holds only where the factor does
+            # not vary.
             if each.axes.keys() != other.axes.keys() or each.axes.keys() & set(other.product.factor_axes):
                 continue
-            found = merged_source(
+            merged = merged_source(
                 (other.product, each.product), (other.source, each.source), (other.factor, each.factor), shape
             )
-            if found is not None:
-                source, product = found
+            if merged is not None:
+                source, product = merged
                 axes = {axis: product.source_axes.index(axis) for axis in each.axes}
                 kept[at] = DataShift(without_rounding(source), axes, origin=new_origin(), product=product)
                 break
@@ -139,28 +143,30 @@ def _merged(data_shifts: tuple[DataShift, ...], shape: tuple[int, ...]) -> tuple
     return tuple(each for each in kept if each.source)
 
 
-def _merged_mask(first: Value | Number, second: Value | Number, factor: float) -> Mask | None:
+def _merged_mask(first: NodeValue | Number, second: NodeValue | Number, factor: float) -> Mask | None:
     """The mask of first + factor second. A shift of the other operand shifts the masked entries too, unless they are infinite.
     Masked entries that are subtracted, or to which large known numbers are added, are no longer hidden."""
     masks = [
         _lifted(value.masked.times(gain), other)
         for value, other, gain in ((first, second, 1.0), (second, first, factor))
-        if isinstance(value, Value) and value.masked is not None
+        if isinstance(value, NodeValue) and value.masked is not None
     ]
     if not masks:
         return None
     shifts = [shift for mask in masks for shift in mask.shifts]
     for value, other in ((first, second), (second, first)):
-        infinite = isinstance(value, Value) and value.masked is not None and value.masked.infinite
-        if isinstance(value, Value) and value.masked is not None and not infinite and isinstance(other, Value):
+        # A finite fill moves with what is added to it, and stays hidden only as long as that is small; the sum of the
+        # shifts is remembered for readers that compare entries. Minus infinity absorbs any of them.
+        infinite = isinstance(value, NodeValue) and value.masked is not None and value.masked.infinite
+        if isinstance(value, NodeValue) and value.masked is not None and not infinite and isinstance(other, NodeValue):
             shifts += [shift for shift in (other.shift, *(each.source for each in other.data_shifts)) if shift]
     chosen_by = masks[0].condition if len(masks) == 1 else ""
     return replace(merged_masks(masks), condition=chosen_by, shifts=tuple(shifts))
 
 
-def _lifted(mask: Mask, other: Value | Number) -> Mask:
+def _lifted(mask: Mask, other: NodeValue | Number) -> Mask:
     """The mask after an addition: known numbers may differ so much that a masked entry is no longer hidden."""
-    known = other.known if isinstance(other, Value) else None
+    known = other.known if isinstance(other, NodeValue) else None
     if known is None or known.numel() < 2 or mask.infinite:
         return mask
     most, least = float(known.max()), float(known.min())
@@ -168,7 +174,7 @@ def _lifted(mask: Mask, other: Value | Number) -> Mask:
 
 
 @rule("mul", "div", "true_divide", "__mul__", "mul_", "div_", "neg")
-def mul(call: Call, first: Value | Number, second: Value | Number = -1.0, **kwargs: object) -> Output:
+def mul(call: OpCall, first: NodeValue | Number, second: NodeValue | Number = -1.0, **kwargs: object) -> Output:
     """(a + s) c = a c + s c for known c. With data g the shift g s is data-dependent, but constant wherever g and s are.
 
     If both factors shift, (x + s)(y + t) - x y = s (y + t) + x t; if y is known, it is s y + (x + s) t. The terms with data are
@@ -178,14 +184,16 @@ def mul(call: Call, first: Value | Number, second: Value | Number = -1.0, **kwar
         if kwargs.get("rounding_mode") is not None:
             return nothing(call, first, second)
         second = _inverse(call, second)
-    if not isinstance(first, Value) or (isinstance(second, Value) and not first.moves and second.moves):
+    if not isinstance(first, NodeValue) or (isinstance(second, NodeValue) and not first.moves and second.moves):
         first, second = second, first
-    if not isinstance(first, Value):
+    if not isinstance(first, NodeValue):
         return call.unmoved()
-    if isinstance(second, Value) and first.moves and second.moves:
+    if isinstance(second, NodeValue) and first.moves and second.moves:
         if first.masked is None and second.masked is None:
             return _both(call, first, second)
         call.demand_unchanged(second)
+        # Masked entries do not shift as `shift` says, so the two terms of `_both` are wrong for them: one factor is
+        # held.
         first = _renewed(call, first)
     factor = _factor(second)
     masked = first.masked
@@ -200,22 +208,24 @@ def mul(call: Call, first: Value | Number, second: Value | Number = -1.0, **kwar
         sums = {axis: known * factor for axis, known in first.sums.items()} if first.shape == call.shape else {}
         data_shifts = tuple(replace(each, factor=factor * each.factor) for each in data_shifts) if factor else ()
         return Output(scaled(broadcast(first.shift, call.shape), factor), data_shifts, sums, masked)
-    if not isinstance(second, Value):
+    if not isinstance(second, NodeValue):
         return nothing(call, first)
     return _times(call, first, second)
 
 
-def _both(call: Call, first: Value, second: Value) -> Output:
+def _both(call: OpCall, first: NodeValue, second: NodeValue) -> Output:
     """The product of two factors that shift."""
     if second.known is None:
         first, second = second, first
+    # In s (y + t) + x t one factor counts after its move. Which one is a convention; two products with a common factor
+    # can be compared only if both follow the same one.
     last = second.known is None and moves_last(first, second)
     left = _times(call, first, second, moved=last)
     right = _times(call, second, replace(first, known=None), moved=not last)
     return Output(plus(left.shift, right.shift, call.shape), (*left.data_shifts, *right.data_shifts))
 
 
-def _times(call: Call, value: Value, factor: Value, *, moved: bool = False) -> Output:
+def _times(call: OpCall, value: NodeValue, factor: NodeValue, *, moved: bool = False) -> Output:
     """The shifts of a value times a factor, or times the factor after its own shift if `moved`. A factor offset + scale f
     counts as f, plus the shift times the offset."""
     dims = len(call.shape)
@@ -236,6 +246,8 @@ def _times(call: Call, value: Value, factor: Value, *, moved: bool = False) -> O
     axes = {axis: axis for axis in flat if call.shape[axis] > 1}
     same = of(factor)
     product, scale, offset = None, 1.0, 0.0
+    # A factor with an axis of one entry that the output has longer is not described by labels, so no product is
+    # recorded.
     whole = not any(at >= more and call.shape[at] > 1 for at in flat)
     if same.name and same.scale and whole and (axes or same.name in call.shared):
         places = [0] * len(same.order)
@@ -253,27 +265,28 @@ def _zeros(known: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor | None:
     return zeros.expand(shape) if bool(zeros.any()) and bool((zeros | (known == 1)).all()) else None
 
 
-def _renewed(call: Call, value: Value) -> Value:
+def _renewed(call: OpCall, value: NodeValue) -> NodeValue:
     return value.updated(call.current)
 
 
-def _inverse(call: Call, value: Value | Number) -> Value | Number:
+def _inverse(call: OpCall, value: NodeValue | Number) -> NodeValue | Number:
     """1 / value; a divisor must not shift."""
-    if not isinstance(value, Value):
+    if not isinstance(value, NodeValue):
         return 1.0 / value if value else float("nan")
     call.demand_unchanged(value)
+    # 1 / (x + s) is no affine function of s, so a divisor is not allowed to shift.
     known = None if value.known is None else 1.0 / value.known.to(torch.float64)
-    return Value(value.shape, zero_shift(value.shape), known)
+    return NodeValue(value.shape, zero_shift(value.shape), known)
 
 
-def nothing(call: Call, *values: object) -> Output:
+def nothing(call: OpCall, *values: object) -> Output:
     """Demand that no value shifts; then the result does not."""
-    call.demand_unchanged(*(value for value in values if isinstance(value, Value)))
+    call.demand_unchanged(*(value for value in values if isinstance(value, NodeValue)))
     return call.unmoved()
 
 
 @rule("addcmul")
-def addcmul(call: Call, start: Value, first: Value, second: Value, *, value: Number = 1) -> Output:
+def addcmul(call: OpCall, start: NodeValue, first: NodeValue, second: NodeValue, *, value: Number = 1) -> Output:
     """start + value a b: the factors must not shift."""
     call.demand_unchanged(first, second)
     start = call.without_data_shifts(start)

@@ -6,12 +6,12 @@ from math import prod
 import torch
 
 from addnorm.redundancy.graph.reshaping import reshaped, selected
-from addnorm.redundancy.graph.rule import Call, default_rule, rule
+from addnorm.redundancy.graph.rule import OpCall, default_rule, rule
 from addnorm.redundancy.graph.rules.shapes import mapped_by_target
 from addnorm.redundancy.graph.shift import (
     EPS,
     LARGEST_MAP,
-    Dense,
+    DenseTerm,
     Shift,
     Term,
     TooLarge,
@@ -20,7 +20,7 @@ from addnorm.redundancy.graph.shift import (
     reduce_equal,
     zero_shift,
 )
-from addnorm.redundancy.graph.value import Output, Value
+from addnorm.redundancy.graph.value import NodeValue, Output
 
 
 @rule(
@@ -34,7 +34,7 @@ from addnorm.redundancy.graph.value import Output, Value
     "conv_transpose3d",
 )
 def convolution(
-    call: Call, value: Value, weight: Value, bias: Value | None = None, *args: object, **kwargs: object
+    call: OpCall, value: NodeValue, weight: NodeValue, bias: NodeValue | None = None, *args: object, **kwargs: object
 ) -> Output:
     """W * (x + s) + (b + t) = (W * x + b) + (W * s + t), with the kernel applied to the whole padded grid."""
     call.demand_unchanged(weight)
@@ -55,7 +55,7 @@ def convolution(
 
 
 def _convolved(
-    call: Call, shift: Shift, weight: torch.Tensor, args: tuple[object, ...], kwargs: dict[str, object]
+    call: OpCall, shift: Shift, weight: torch.Tensor, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Shift:
     terms: dict[int, Term] = {}
     weight = weight.to(torch.float64)
@@ -67,11 +67,13 @@ def _convolved(
         count = len(given.numbers)
         if count * batch * max(prod(grid), prod(call.shape[-len(grid) :])) > LARGEST_MAP:
             raise TooLarge
+        # Zero padding makes a constant shift smaller at the border, so reduced axes are spelt out to the example's
+        # grid.
         spelt = given.numbers.expand(count, *((batch,) if batched else ()), *grid).reshape(count * batch, *grid)
         out = call.target(spelt, weight, None, *args, **kwargs)
         shape = (count, *((batch,) if batched else ()), *out.shape[1:])
         noise = given.noise * gain + 8 * EPS * gain * float(given.numbers.abs().max())
-        terms[block] = Dense(reduce_equal(out.reshape(shape)), noise, condition=given.condition)
+        terms[block] = DenseTerm(reduce_equal(out.reshape(shape)), noise, condition=given.condition)
     return Shift(call.shape, terms)
 
 
@@ -99,14 +101,15 @@ def _convolved(
     "triu",
     "diagonal",
 )
-def linear_in_place(call: Call, value: Value, *args: object, **kwargs: object) -> Output:
+def linear_in_place(call: OpCall, value: NodeValue, *args: object, **kwargs: object) -> Output:
     """A linear operation without constants applies to the map as it does to the value."""
     shape = value.shape
+    # Bicubic weights have negative parts; their sizes sum to less than 2. A running sum adds at most the axis.
     return mapped_by_target(call, value, args, kwargs, gain=float(shape[-1]) if call.op == "cumsum" else 2.0)
 
 
 @rule("max_pool1d", "max_pool2d", "max_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d", "max_pool2d_with_indices")
-def max_pool(call: Call, value: Value, size: Sequence[int], *args: object, **kwargs: object) -> list[Output]:
+def max_pool(call: OpCall, value: NodeValue, size: Sequence[int], *args: object, **kwargs: object) -> list[Output]:
     """max(x + c) = max(x) + c within a window, so a shift that is constant over the grid is preserved."""
     places = 2 if "2d" in call.op else 1 if "1d" in call.op else 3
     value = call.without_data_shifts(value)

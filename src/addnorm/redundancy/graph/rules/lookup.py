@@ -7,15 +7,15 @@ from dataclasses import replace
 import torch
 
 from addnorm.redundancy.graph.reshaping import reshaped, selected
-from addnorm.redundancy.graph.rule import Call, rule
+from addnorm.redundancy.graph.rule import OpCall, rule
 from addnorm.redundancy.graph.rules.shapes import mapped_by_target, unread_rows_move_with_read_ones
 from addnorm.redundancy.graph.shift import Shift, add, broadcast, without_rounding, zero_shift
 from addnorm.redundancy.graph.unit_axes import is_repeated
-from addnorm.redundancy.graph.value import DataShift, Output, Value
+from addnorm.redundancy.graph.value import DataShift, NodeValue, Output
 
 
 @rule("embedding")
-def embedding(call: Call, weight: Value, index: Value, *_: object, **__: object) -> Output:
+def embedding(call: OpCall, weight: NodeValue, index: NodeValue, *_: object, **__: object) -> Output:
     """Row i of W + S is W_i + S_i. The padding row is read like any other; only its gradient is zero.
 
     If the indices are data, the output shifts by the first row's shift, which is known, plus the difference between the
@@ -29,6 +29,8 @@ def embedding(call: Call, weight: Value, index: Value, *_: object, **__: object)
         return Output(reshaped(selected(shift, 0, read), call.shape))
     if not weight.shift:
         return call.unmoved()
+    # Any row may be chosen. Its shift is the first row's plus its difference from that: the former is known, the latter
+    # is data-dependent, and zero if all rows shift alike.
     row = reshaped(selected(weight.shift, 0, torch.tensor([0])), weight.shape[1:])
     apart = call.current(without_rounding(add(weight.shift, row, weight.shape, -1.0)))
     data_shifts = (DataShift(apart, {len(call.shape) - 1: 1}),) if apart else ()
@@ -36,7 +38,7 @@ def embedding(call: Call, weight: Value, index: Value, *_: object, **__: object)
 
 
 @rule("index")
-def index(call: Call, value: Value, indices: Sequence[Value | None]) -> Output:
+def index(call: OpCall, value: NodeValue, indices: Sequence[NodeValue | None]) -> Output:
     """Entries at known indices; if the indices are data, the shift must be constant along the indexed axes."""
     axes = [axis for axis, each in enumerate(indices) if each is not None]
     known = [each.known if each is not None else None for each in indices]
@@ -67,7 +69,7 @@ def index(call: Call, value: Value, indices: Sequence[Value | None]) -> Output:
 
 
 @rule("take_along_dim", axial=True)
-def take_along_dim(call: Call, value: Value, index: Value, dim: int | None = None) -> Output | list[Output]:
+def take_along_dim(call: OpCall, value: NodeValue, index: NodeValue, dim: int | None = None) -> Output | list[Output]:
     """As `gather` if both have the same sizes except along the axis; without an axis nothing may shift."""
     axis = None if dim is None else dim % len(value.shape)
     same = len(index.shape) == len(value.shape) and all(
@@ -81,7 +83,7 @@ def take_along_dim(call: Call, value: Value, index: Value, dim: int | None = Non
 
 
 @rule("gather", axial=True)
-def gather(call: Call, value: Value, dim: int, index: Value, *_: object, **__: object) -> Output:
+def gather(call: OpCall, value: NodeValue, dim: int, index: NodeValue, *_: object, **__: object) -> Output:
     """Entries of one axis: a shift that is constant along it is the same whichever entry is selected.
 
     If the indices are data, a shift must be constant; known indices apply to the map. Data-dependent shifts must be
@@ -89,14 +91,16 @@ def gather(call: Call, value: Value, dim: int, index: Value, *_: object, **__: o
     selected entry's difference from the first is data-dependent, but constant along that axis if all differences are.
     """
     axis = dim % len(value.shape)
+    # An index that is shorter than the value along another axis reads the first entries there; the shift must not tell
+    # them from the others.
     cut = [at for at in range(len(value.shape)) if at != axis and value.shape[at] != call.shape[at]]
     if value.masked or (cut and value.data_shifts):
         call.demand_unchanged(value)
         return call.unmoved()
     data_shifts = call.demand_constant_value(
-        Value(value.shape, zero_shift(value.shape), data_shifts=value.data_shifts), [axis]
+        NodeValue(value.shape, zero_shift(value.shape), data_shifts=value.data_shifts), [axis]
     ).data_shifts
-    value = Value(value.shape, call.current(value.shift), value.known)
+    value = NodeValue(value.shape, call.current(value.shift), value.known)
     if index.known is not None:
         return Output(mapped_by_target(call, value, (dim, index.known)).shift, data_shifts)
     flat = () if cut else [at for at in range(len(value.shape)) if at != axis and is_repeated(call.arguments[2:3], at)]

@@ -1,4 +1,5 @@
-"""Rules for masking: entries that are overwritten, and entries that a softmax does not see."""
+"""Rules for masking: entries that are overwritten or dropped at random, entries that a softmax does not see, and tensors that
+take only their shape from another one."""
 
 from dataclasses import replace
 from math import inf
@@ -7,15 +8,15 @@ import torch
 
 from addnorm.redundancy.graph.read_entries import with_copies
 from addnorm.redundancy.graph.reshaping import selected
-from addnorm.redundancy.graph.rule import Call, rule
+from addnorm.redundancy.graph.rule import OpCall, rule
 from addnorm.redundancy.graph.rules.arithmetic import HIDDEN, Number, broadcast_data_shifts, nothing
 from addnorm.redundancy.graph.shift import add as plus
 from addnorm.redundancy.graph.shift import broadcast, times, zero_shift
-from addnorm.redundancy.graph.value import Mask, Output, Value
+from addnorm.redundancy.graph.value import Mask, NodeValue, Output
 
 
 @rule("where", always=True)
-def where(call: Call, condition: Value, first: Value | Number, second: Value | Number) -> Output:
+def where(call: OpCall, condition: NodeValue, first: NodeValue | Number, second: NodeValue | Number) -> Output:
     """Entries filled with at most -1e4 have no weight in a softmax, so their shift has no effect.
 
     Otherwise, if the condition is known, each entry has the shift of its operand; if it is data, both shifts must be equal.
@@ -23,7 +24,7 @@ def where(call: Call, condition: Value, first: Value | Number, second: Value | N
     return _where(call, condition, first, second)
 
 
-def _where(call: Call, condition: Value, first: Value | Number, second: Value | Number) -> Output:
+def _where(call: OpCall, condition: NodeValue, first: NodeValue | Number, second: NodeValue | Number) -> Output:
     call.demand_unchanged(condition)
     first, second = _number(first), _number(second)
     dims = len(call.shape)
@@ -35,6 +36,8 @@ def _where(call: Call, condition: Value, first: Value | Number, second: Value | 
         )
     sides = ((second, first, condition.name), (first, second, condition.name and f"not {condition.name}"))
     for kept, filled, chosen_by in sides:
+        # One side holds numbers that a softmax ignores. Its entries may then shift as the other side does, although
+        # they do not: nobody sees them. This needs a reader that ignores them, which `Mask` makes later rules check.
         before = kept.masked
         if before is not None and not before.hides and chosen_by and before.condition == chosen_by:
             before = None  # the same entries are overwritten
@@ -50,6 +53,7 @@ def _where(call: Call, condition: Value, first: Value | Number, second: Value | 
                 else replace(before, infinite=infinite and before.infinite, condition="")
             )
             return Output(broadcast(kept.shift, call.shape), data_shifts, masked=mask)
+    # Entries that an earlier mask filled, and that this one may leave, do not shift as `shift` says.
     if any(_uncovered(kept, chosen_by, condition) for kept, _, chosen_by in sides):
         return nothing(call, first, second)
     for kept, filled, chosen_by in sides:
@@ -63,6 +67,8 @@ def _where(call: Call, condition: Value, first: Value | Number, second: Value | 
             )
     first, second = call.without_data_shifts(first), call.without_data_shifts(second)
     if condition.known is not None:
+        # A known condition selects the map as it selects the numbers. One that is data may select either side in any
+        # entry, so both must shift alike.
         chosen = condition.known.to(torch.float64)
         a, b = times(first.shift, chosen, call.shape), times(second.shift, 1 - chosen, call.shape)
         return Output(plus(a, b, call.shape))
@@ -70,22 +76,22 @@ def _where(call: Call, condition: Value, first: Value | Number, second: Value | 
     return Output(broadcast(call.current(first.shift), call.shape))
 
 
-def _visible(condition: Value, hidden_where: bool, shape: tuple[int, ...]) -> dict[int, torch.Tensor]:
+def _visible(condition: NodeValue, hidden_where: bool, shape: tuple[int, ...]) -> dict[int, torch.Tensor]:
     """Entries per axis that a known condition does not fill throughout; the others shift as any entry that is seen, since
     nothing reads them."""
     if condition.known is None or len(condition.shape) > len(shape):
         return {}
     filled = condition.known.to(torch.bool) == hidden_where
     filled = filled.reshape((1,) * (len(shape) - filled.dim()) + tuple(filled.shape))
-    found = {}
+    visible = {}
     for axis in range(len(shape)):
         whole = filled.all(dim=tuple(at for at in range(len(shape)) if at != axis))
         if filled.shape[axis] == shape[axis] > 1 and bool(whole.any()) and not bool(whole.all()):
-            found[axis] = ~whole
-    return found
+            visible[axis] = ~whole
+    return visible
 
 
-def _uncovered(kept: Value, chosen_by: str, condition: Value) -> bool:
+def _uncovered(kept: NodeValue, chosen_by: str, condition: NodeValue) -> bool:
     """True if a value has masked entries that this filling may not overwrite."""
     mask = kept.masked
     return mask is not None and not (
@@ -93,52 +99,54 @@ def _uncovered(kept: Value, chosen_by: str, condition: Value) -> bool:
     )
 
 
-def _number(value: Value | Number) -> Value:
-    if isinstance(value, Value):
+def _number(value: NodeValue | Number) -> NodeValue:
+    if isinstance(value, NodeValue):
         return value
-    return Value((), zero_shift(()), torch.tensor(float(value), dtype=torch.float64))
+    return NodeValue((), zero_shift(()), torch.tensor(float(value), dtype=torch.float64))
 
 
-def hides(value: Value) -> bool:
+def hides(value: NodeValue) -> bool:
     return value.known is not None and value.known.numel() > 0 and bool((value.known <= -1e4).all())
 
 
 @rule("masked_fill", always=True)
-def masked_fill(call: Call, value: Value, mask: Value, fill: Value | Number) -> Output:
+def masked_fill(call: OpCall, value: NodeValue, mask: NodeValue, fill: NodeValue | Number) -> Output:
     """where(mask, fill, value)."""
     return _where(call, mask, fill, value)
 
 
 @rule("minimum", "clamp_max", always=True)
-def minimum(call: Call, value: Value, bound: Value | Number) -> Output:
+def minimum(call: OpCall, value: NodeValue, bound: NodeValue | Number) -> Output:
     """A bound that is minus infinity in some places and infinity in the others fills the former, as where does."""
     return _below(call, value, bound)
 
 
-def _below(call: Call, value: Value, bound: Value | Number) -> Output:
-    if isinstance(bound, Value) and not bound.moves and bound.known is not None and bool(bound.known.isinf().all()):
-        return _where(call, Value(bound.shape, bound.shift, bound.known == -inf), -inf, value)
+def _below(call: OpCall, value: NodeValue, bound: NodeValue | Number) -> Output:
+    if isinstance(bound, NodeValue) and not bound.moves and bound.known is not None and bool(bound.known.isinf().all()):
+        return _where(call, NodeValue(bound.shape, bound.shift, bound.known == -inf), -inf, value)
     return nothing(call, value, bound)
 
 
 @rule("clamp", always=True)
-def clamp(call: Call, value: Value, lower: Value | Number | None = None, upper: Value | Number | None = None) -> Output:
+def clamp(
+    call: OpCall, value: NodeValue, lower: NodeValue | Number | None = None, upper: NodeValue | Number | None = None
+) -> Output:
     """minimum(value, upper), if there is no lower bound."""
     return nothing(call, value, lower, upper) if lower is not None or upper is None else _below(call, value, upper)
 
 
 @rule("scatter", axial=True)
 def scatter(
-    call: Call, value: Value, dim: int, index: Value, source: Value | Number, *_: object, **kwargs: object
+    call: OpCall, value: NodeValue, dim: int, index: NodeValue, source: NodeValue | Number, *_: object, **kwargs: object
 ) -> Output:
     """Entries written between hidden ones: where they land depends on the index alone, so a shift that is constant along the
     axis is the same at every place."""
     call.demand_unchanged(index)
     axis = dim % len(value.shape)
     others = [at for at in range(len(value.shape)) if at != axis]
-    plain = isinstance(source, Value) and source.masked is None and not kwargs and source.shape == index.shape
+    plain = isinstance(source, NodeValue) and source.masked is None and not kwargs and source.shape == index.shape
     if (
-        not isinstance(source, Value)
+        not isinstance(source, NodeValue)
         or not plain
         or value.moves
         or not hides(value)
@@ -148,6 +156,36 @@ def scatter(
     source = call.demand_constant_value(source, [axis])
     if source.moves:
         call.assume(HIDDEN)
+    # All entries of the row shift by one number, so that it does not matter which of them was written where.
     one = selected(source.shift, axis, torch.tensor([0]))
     infinite = value.known is not None and bool((value.known == -inf).all())
     return Output(broadcast(one, call.shape), source.data_shifts, masked=Mask(hides=True, infinite=infinite))
+
+
+@rule("dropout", "dropout_", "feature_dropout", "alpha_dropout", "native_dropout", always=True)
+def dropout(call: OpCall, value: NodeValue, p: float, train: bool | None) -> list[Output]:
+    """In evaluation it is the identity. In training m (x + s) shifts by m s with a random mask m, so nothing may shift,
+    and the sums are lost."""
+    outs = call.all_unmoved()
+    if train is False or p == 0.0:
+        outs[0] = Output(value.shift, value.data_shifts, value.sums, value.masked, value.plane)
+    else:
+        call.demand_unchanged(value)
+    return outs
+
+
+@rule(
+    "zeros_like",
+    "ones_like",
+    "full_like",
+    "empty_like",
+    "rand_like",
+    "randn_like",
+    "new_zeros",
+    "new_ones",
+    "new_full",
+    "new_empty",
+)
+def like(call: OpCall, *_: object, **__: object) -> Output:
+    """The operation reads a shape, not numbers."""
+    return call.unmoved()

@@ -9,13 +9,13 @@ import torch
 from addnorm.redundancy.algebra.rank import null_space
 from addnorm.redundancy.graph.like_factors import Product, moves_last, of, shifts_of
 from addnorm.redundancy.graph.reshaping import permuted, selected
-from addnorm.redundancy.graph.rule import Call, rule
+from addnorm.redundancy.graph.rule import OpCall, rule
 from addnorm.redundancy.graph.rules.arithmetic import broadcast_data_shifts, new_origin
 from addnorm.redundancy.graph.shift import (
     EPS,
     LARGEST_MAP,
-    Dense,
-    Diagonal,
+    DenseTerm,
+    DiagonalTerm,
     Shift,
     Term,
     TooLarge,
@@ -24,18 +24,19 @@ from addnorm.redundancy.graph.shift import (
     zero_shift,
 )
 from addnorm.redundancy.graph.shift import add as plus
-from addnorm.redundancy.graph.value import DataShift, Output, Plane, Relaxation, Value
+from addnorm.redundancy.graph.value import DataShift, NodeValue, Output, Plane, Relaxation
 
 Labels = list[int]
 
 
-def contract(call: Call, a: Value, la: Labels, b: Value, lb: Labels, lo: Labels) -> Output:
+def contract(call: OpCall, a: NodeValue, la: Labels, b: NodeValue, lb: Labels, lo: Labels) -> Output:
     """Sum a[la] * b[lb] over the labels that `lo` lacks.
 
     A known factor multiplies the shift. For two data, (x + s)(y + t) - xy = s (y + t) + x t; the first term is
     data-dependent but, along axes that y does not have, constant where s is. If y's sum over the summed axis is known
     (the rows of a softmax) and s is constant along it, the shift is s.
     """
+    # Masked entries meet others in a sum, in which nothing hides them.
     for value in (a, b):
         if value.masked and value.moves:
             call.demand_unchanged(a, b)
@@ -55,6 +56,8 @@ def contract(call: Call, a: Value, la: Labels, b: Value, lb: Labels, lo: Labels)
         if not x.shift:
             continue
         summed = [label for label in dict.fromkeys([*lx, *ly]) if label not in lo]
+        # Rows of y with a known sum, as a softmax's: sum over j of y_j (x_j + s) - y_j x_j = (sum of y_j) s if s is the
+        # same for all j. y itself must not shift, or its own term would come on top.
         whole = y.sums.get(ly.index(summed[0])) if len(summed) == 1 and summed[0] in ly else None
         if y.known is not None and (y is exact or not y.moves):
             shift = plus(shift, _einsum(x.shift, lx, y.known.to(torch.float64), ly, lo, call.shape), call.shape)
@@ -64,6 +67,8 @@ def contract(call: Call, a: Value, la: Labels, b: Value, lb: Labels, lo: Labels)
             one = selected(level, at, torch.tensor([0]))
             shift = plus(shift, _einsum(one, lx, whole, ly, lo, call.shape), call.shape)
         else:
+            # The convention of `moves_last`: of two factors with unknown numbers one counts after its move, the same
+            # one in every product in which both orders occur.
             moved = x is exact or (exact is None and (y is b) == moves_last(a, b))
             product, scale = _product(call, lx, y, ly, lo, moved)
             data_shifts += (
@@ -72,11 +77,15 @@ def contract(call: Call, a: Value, la: Labels, b: Value, lb: Labels, lo: Labels)
     return Output(call.current(shift), data_shifts)
 
 
-def _product(call: Call, lx: Labels, y: Value, ly: Labels, lo: Labels, moved: bool) -> tuple[Product | None, float]:
+def _product(
+    call: OpCall, lx: Labels, y: NodeValue, ly: Labels, lo: Labels, moved: bool
+) -> tuple[Product | None, float]:
     """The product of a shift with y, and the scale of y in it; None if y is not a plain multiple of a value."""
     same = of(y)
     if not same.name or not same.scale or same.offset:
         return None, 1.0
+    # A repeated label is a diagonal, and a label of x alone that the output lacks is a plain sum: labels of axes
+    # describe neither.
     if len(set(lx)) < len(lx) or len(set(ly)) < len(ly) or any(label not in lo and label not in ly for label in lx):
         return None, 1.0
     if any(label in lo and y.shape[at] != call.shape[lo.index(label)] for at, label in enumerate(ly)):
@@ -90,11 +99,12 @@ def _product(call: Call, lx: Labels, y: Value, ly: Labels, lo: Labels, moved: bo
     return Product(same.name, tuple(places), source_axes, shifts_of(y) if moved else ()), same.scale
 
 
-def _relaxation(x: Value, lx: Labels, y: Value, ly: Labels, lo: Labels) -> Relaxation | None:
+def _relaxation(x: NodeValue, lx: Labels, y: NodeValue, ly: Labels, lo: Labels) -> Relaxation | None:
     """A shift of x along a normal of y's plane has the same product with every y."""
     summed = [label for label in dict.fromkeys([*lx, *ly]) if label not in lo]
     if y.plane is None or len(summed) != 1 or lx[-1:] != summed or ly.index(summed[0]) != y.plane.axis:
         return None
+    # (s off the plane's normals = 0) leaves s = sum of a_i n_i, and n_i . y is the same number for all y in the plane.
     normals = y.plane.normals()
     if not len(normals):
         return None
@@ -116,17 +126,22 @@ def _plane_after(plane: Plane | None, weight: torch.Tensor, axis: int) -> Plane:
         kept = plane.normals() if plane is not None else columns.new_zeros(0, columns.shape[1])
         if columns.shape[0] < columns.shape[1] - len(kept):  # fewer rows of a generic W give no normal
             return columns.new_zeros(0, columns.shape[0])
+        # c . (W y) is constant if W^T c is a combination of y's normals, that is, if W^T c vanishes off them.
         return torch.from_numpy(null_space((projection_off(kept) @ columns.T).numpy()).T)
 
     return Plane(axis, normals)
 
 
-def _unit(value: Value, labels: Labels, label: int) -> bool:
+def _unit(value: NodeValue, labels: Labels, label: int) -> bool:
     return label not in labels or value.shape[labels.index(label)] == 1
 
 
-def _known(call: Call, value: Value, labels: Labels, known: torch.Tensor, known_labels: Labels, lo: Labels) -> Output:
+def _known(
+    call: OpCall, value: NodeValue, labels: Labels, known: torch.Tensor, known_labels: Labels, lo: Labels
+) -> Output:
     known = known.to(torch.float64)
+    # Along an axis that the known factor lacks each output entry has the one unknown source entry, so that the axis
+    # keeps its meaning. Along the factor's own axes the entries are mixed.
     absent = [label for label in labels if label in lo and label not in known_labels]
     axes = {labels.index(label): lo.index(label) for label in absent}
     data_shifts = tuple(each.rearranged(axes) for each in value.data_shifts)
@@ -153,10 +168,11 @@ def _einsum(
     block = 1 + max([*labels, *known_labels, *lo])
     gain = float(known.abs().max()) if known.numel() else 0.0
     for label in used:
+        # Errors of the entries that are summed are independent.
         gain *= shift.shape[labels.index(label)] ** 0.5
     terms: dict[int, Term] = {}
     for name, term in shift.terms.items():
-        given = term.dense() if isinstance(term, Diagonal) else term
+        given = term.dense() if isinstance(term, DiagonalTerm) else term
         wide = [shift.shape[at] if label in used else given.reduced[at] for at, label in enumerate(labels)]
         out = [len(given.numbers)]
         for label in lo:
@@ -170,7 +186,7 @@ def _einsum(
         expanded = given.numbers.expand(len(given.numbers), *wide)
         product = torch.einsum(expanded, [block, *labels], known, known_labels, [block, *lo])
         noise = term.noise * gain + 4 * EPS * gain * float(given.numbers.abs().max())
-        terms[name] = Dense(product, noise, condition=given.condition)
+        terms[name] = DenseTerm(product, noise, condition=given.condition)
     return Shift(shape, terms)
 
 
@@ -192,17 +208,17 @@ def matmul_labels(a: Sequence[int], b: Sequence[int]) -> tuple[Labels, Labels, L
 
 
 @rule("matmul", "mm", "bmm", "mv", "dot", "__matmul__", "linalg_vecdot")
-def matmul(call: Call, a: Value, b: Value, *_: object, **__: object) -> Output:
+def matmul(call: OpCall, a: NodeValue, b: NodeValue, *_: object, **__: object) -> Output:
     """A contraction over the last axis of a and the second to last of b, see `contract`."""
     return contract(call, a, *_paired(matmul_labels(a.shape, b.shape), b))
 
 
-def _paired(labels: tuple[Labels, Labels, Labels], b: Value) -> tuple[Labels, Value, Labels, Labels]:
+def _paired(labels: tuple[Labels, Labels, Labels], b: NodeValue) -> tuple[Labels, NodeValue, Labels, Labels]:
     return labels[0], b, labels[1], labels[2]
 
 
 @rule("linear", always=True)
-def linear(call: Call, value: Value, weight: Value, bias: Value | None = None) -> Output:
+def linear(call: OpCall, value: NodeValue, weight: NodeValue, bias: NodeValue | None = None) -> Output:
     """W (x + s) + (b + t) = (W x + b) + (W s + t)."""
     dims = len(value.shape)
     batch = [2 + at for at in range(dims - 1)]
@@ -214,14 +230,14 @@ def linear(call: Call, value: Value, weight: Value, bias: Value | None = None) -
     return out
 
 
-def _transposed(weight: Value) -> Value:
+def _transposed(weight: NodeValue) -> NodeValue:
     """The transpose of a matrix."""
     known = None if weight.known is None else weight.known.T
     data_shifts = tuple(each.rearranged({0: 1, 1: 0}) for each in weight.data_shifts)
-    return Value(weight.shape[::-1], permuted(weight.shift, [1, 0]), known, data_shifts)
+    return NodeValue(weight.shape[::-1], permuted(weight.shift, [1, 0]), known, data_shifts)
 
 
-def _with_bias(call: Call, product: Output, bias: Value | None, factor: float = 1.0) -> Output:
+def _with_bias(call: OpCall, product: Output, bias: NodeValue | None, factor: float = 1.0) -> Output:
     if bias is None:
         return product
     if not factor:
@@ -243,7 +259,9 @@ def _total(added: torch.Tensor, axis: int, shape: tuple[int, ...]) -> torch.Tens
 
 
 @rule("addmm", "baddbmm", "addmv")
-def addmm(call: Call, bias: Value, a: Value, b: Value, *, beta: int | float = 1, alpha: int | float = 1) -> Output:
+def addmm(
+    call: OpCall, bias: NodeValue, a: NodeValue, b: NodeValue, *, beta: int | float = 1, alpha: int | float = 1
+) -> Output:
     """beta (c + t) + alpha (a + s) b."""
     product = contract(call, a, *_paired(matmul_labels(a.shape, b.shape), b))
     scaled_product = Output(scaled(product.shift, float(alpha)), product.data_shifts)
@@ -253,14 +271,14 @@ def addmm(call: Call, bias: Value, a: Value, b: Value, *, beta: int | float = 1,
 
 
 @rule("bilinear")
-def bilinear(call: Call, a: Value, b: Value, weight: Value, bias: Value | None = None) -> Output:
+def bilinear(call: OpCall, a: NodeValue, b: NodeValue, weight: NodeValue, bias: NodeValue | None = None) -> Output:
     """a W b + (c + t) = (a W b + c) + t."""
     call.demand_unchanged(a, b, weight)
     return _with_bias(call, call.unmoved(), bias)
 
 
 @rule("einsum")
-def einsum(call: Call, equation: str, operands: Sequence[Value], **_: object) -> Output:
+def einsum(call: OpCall, equation: str, operands: Sequence[NodeValue], **_: object) -> Output:
     """A contraction of two operands without repeated or broadcast axes; other operands must not shift."""
     left, arrow, right = equation.replace(" ", "").partition("->")
     parts = left.split(",")
@@ -274,6 +292,6 @@ def einsum(call: Call, equation: str, operands: Sequence[Value], **_: object) ->
 
 
 @rule("outer", "ger")
-def outer(call: Call, a: Value, b: Value) -> Output:
+def outer(call: OpCall, a: NodeValue, b: NodeValue) -> Output:
     """A contraction over no axis."""
     return contract(call, a, [0], b, [1], [0, 1])

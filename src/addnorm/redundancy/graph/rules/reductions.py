@@ -5,14 +5,14 @@ from dataclasses import replace
 from math import prod
 
 from addnorm.redundancy.graph.reshaping import reshaped, summed
-from addnorm.redundancy.graph.rule import Call, rule
+from addnorm.redundancy.graph.rule import OpCall, rule
 from addnorm.redundancy.graph.shift import scaled
-from addnorm.redundancy.graph.value import DataShift, Output, Value
+from addnorm.redundancy.graph.value import DataShift, NodeValue, Output
 
 
 @rule("sum", "mean", axial=True)
 def total(
-    call: Call, value: Value, dim: int | Sequence[int] | None = None, keepdim: bool = False, **_: object
+    call: OpCall, value: NodeValue, dim: int | Sequence[int] | None = None, keepdim: bool = False, **_: object
 ) -> Output:
     """sum(x + s) = sum(x) + sum(s)."""
     if value.masked and value.moves:
@@ -51,6 +51,8 @@ def _summed(given: DataShift, axes: Sequence[int], after: Mapping[int, int], lev
     if level and all(given.is_constant(axis) for axis in axes):
         return replace(given.rearranged({axis: axis for axis in (*after, *axes)}), origin=given.origin)
     out = given.rearranged(after)
+    # The shift is f s with one unknown f along a named axis: its sum is f times the sum of s. Along other axes f
+    # varies, and nothing is known of the sum but that it vanishes with s.
     own = [given.axes[axis] for axis in axes if axis in given.axes]
     if not own or given.relaxation is not None:
         return out

@@ -7,18 +7,18 @@ from math import inf
 import torch
 
 from addnorm.redundancy.graph.reshaping import concatenated, groups, kept_axes, permuted, reshaped, selected
-from addnorm.redundancy.graph.rule import Call, rule, values_in
+from addnorm.redundancy.graph.rule import OpCall, rule
 from addnorm.redundancy.graph.rules.arithmetic import HIDDEN
 from addnorm.redundancy.graph.shift import Shift, broadcast, mapped, zero_shift
-from addnorm.redundancy.graph.value import DataShift, Mask, Output, Plane, Value, merged_masks
+from addnorm.redundancy.graph.value import DataShift, Mask, NodeValue, Output, Plane, merged_masks, values_in
 
 Move = Callable[[torch.Tensor, tuple[int, ...]], torch.Tensor]
 """Rearranges known numbers, expanded except for one axis of size 1, to a new shape with size 1 at the same axis."""
 
 
 def rearranged(
-    call: Call,
-    value: Value,
+    call: OpCall,
+    value: NodeValue,
     op: Callable[[Shift], Shift],
     axes: Mapping[int, int],
     at: int = 0,
@@ -58,7 +58,7 @@ def _same(dims: int) -> dict[int, int]:
 
 
 @rule("view", "view_as", "_unsafe_view", "reshape", "reshape_as", "flatten", "unflatten", "unsqueeze", "squeeze")
-def view(call: Call, value: Value, *args: object, **__: object) -> Output:
+def view(call: OpCall, value: NodeValue, *args: object, **__: object) -> Output:
     """The same numbers in the same order have the same shifts in the same order.
 
     Facts along an axis that stays an axis are kept. The same bits as another type are other numbers.
@@ -77,6 +77,8 @@ def _regrouped(given: DataShift, seen: DataShift, old: tuple[int, ...], new: tup
     """A data-dependent shift that is constant along all axes of a group is constant along those that the group becomes."""
     more: list[int] = []
     for before, after in groups(old, new):
+        # A shift that is constant along every axis of a group is one number there, however the group is cut into new
+        # axes. The source gets axes of one entry that say so.
         wide, made = [at for at in before if old[at] > 1], [at for at in after if new[at] > 1]
         if len(wide) + len(made) > 2 and all(given.is_constant(at) for at in wide):
             more += made
@@ -88,8 +90,9 @@ def _regrouped(given: DataShift, seen: DataShift, old: tuple[int, ...], new: tup
 
 
 @rule("permute", "transpose", "t", "movedim", "swapaxes", "numpy_T", "adjoint", "mT")
-def permute(call: Call, value: Value, *args: object, **kwargs: object) -> Output:
+def permute(call: OpCall, value: NodeValue, *args: object, **kwargs: object) -> Output:
     """The same numbers with permuted axes; the permutation is read from a tensor with distinct sizes."""
+    # Sizes 2, 3, 4, … identify the axes after any way to permute.
     probe = torch.empty(tuple(range(2, 2 + len(value.shape))), device="meta")
     order = [size - 2 for size in call.target(probe, *args, **kwargs).shape]
     axes = {old: new for new, old in enumerate(order)}
@@ -100,7 +103,7 @@ def permute(call: Call, value: Value, *args: object, **kwargs: object) -> Output
 
 
 @rule("clone", "contiguous", "alias", "detach", "_to_copy", "to", "lift_fresh", "lift_fresh_copy", "type_as")
-def copy(call: Call, value: Value, *args: object, **__: object) -> Output:
+def copy(call: OpCall, value: NodeValue, *args: object, **__: object) -> Output:
     """The same numbers: a cast to another floating-point type counts as exact; a value cast to integers must not shift."""
     if not call.floating:
         call.demand_unchanged(value)
@@ -109,7 +112,7 @@ def copy(call: Call, value: Value, *args: object, **__: object) -> Output:
 
 
 @rule("expand", "expand_as", "broadcast_to")
-def expand(call: Call, value: Value, *_: object, **__: object) -> Output:
+def expand(call: OpCall, value: NodeValue, *_: object, **__: object) -> Output:
     """Copies along new or unit axes, along which the shift is constant."""
     more = len(call.shape) - len(value.shape)
     axes = {axis: axis + more for axis in range(len(value.shape)) if value.shape[axis] == call.shape[axis + more]}
@@ -120,7 +123,7 @@ def expand(call: Call, value: Value, *_: object, **__: object) -> Output:
 
 
 @rule("copy")
-def overwrite(call: Call, value: Value, source: Value, *_: object, **__: object) -> Output | list[Output]:
+def overwrite(call: OpCall, value: NodeValue, source: NodeValue, *_: object, **__: object) -> Output | list[Output]:
     """The previous numbers are overwritten: numbers and shift are those of the source, broadcast."""
     if not call.floating:
         call.demand_unchanged(source)
@@ -128,7 +131,7 @@ def overwrite(call: Call, value: Value, source: Value, *_: object, **__: object)
     return expand(call, source)
 
 
-def _pick(call: Call, value: Value, axis: int, index: torch.Tensor, at: int = 0, drop: bool = False) -> Output:
+def _pick(call: OpCall, value: NodeValue, axis: int, index: torch.Tensor, at: int = 0, drop: bool = False) -> Output:
     """Select entries of one axis; sums along that axis are lost."""
     dims = len(value.shape)
     axis %= dims
@@ -145,8 +148,10 @@ def _pick(call: Call, value: Value, axis: int, index: torch.Tensor, at: int = 0,
     plane = value.plane if value.plane is not None and value.plane.axis != axis else None
     out = rearranged(call, replace(value, sums={}, plane=plane), op, axes, at)
     sums = rearranged(
-        call, Value(value.shape, zero_shift(value.shape), sums=value.sums), op, axes_kept, at, narrowed
+        call, NodeValue(value.shape, zero_shift(value.shape), sums=value.sums), op, axes_kept, at, narrowed
     ).sums
+    # The weights of a softmax sum to one over the whole axis only. A selection keeps the sum if it has every entry with
+    # weight exactly once: the padding that is cut off again.
     support = value.support.get(axis)
     if (
         support is not None
@@ -166,7 +171,7 @@ def _picked(new: DataShift, old: DataShift, axis: int, index: torch.Tensor, drop
     return replace(new, source=source, origin=old.origin if old.is_constant(axis) and not drop else ())
 
 
-def unread_rows_move_with_read_ones(call: Call, shift: Shift, axis: int, read: torch.Tensor) -> Shift:
+def unread_rows_move_with_read_ones(call: OpCall, shift: Shift, axis: int, read: torch.Tensor) -> Shift:
     """Demand that table rows which inputs of this length do not read shift like a row that is read, because longer
     inputs read them."""
     unread = torch.ones(shift.shape[axis], dtype=torch.bool)
@@ -178,11 +183,13 @@ def unread_rows_move_with_read_ones(call: Call, shift: Shift, axis: int, read: t
 
 
 @rule("slice", "narrow")
-def slice_(call: Call, value: Value, dim: int = 0, *args: object, **kwargs: object) -> Output:
+def slice_(call: OpCall, value: NodeValue, dim: int = 0, *args: object, **kwargs: object) -> Output:
     """A range of entries of one axis."""
     entries = torch.arange(value.shape[dim])
     taken = call.target(entries, 0, *args, **kwargs)
     axis = dim % len(value.shape)
+    # A slice of a weight along its rows is a position table cut to the length of the input. Along the last axis it is a
+    # part of a fused bias, whose other parts are read elsewhere.
     if value.known is not None and value.shift and axis < len(value.shape) - 1:
         shift = unread_rows_move_with_read_ones(call, value.shift, axis, taken)
         value = replace(value, shift=shift)
@@ -190,26 +197,26 @@ def slice_(call: Call, value: Value, dim: int = 0, *args: object, **kwargs: obje
 
 
 @rule("select")
-def select(call: Call, value: Value, dim: int, index: int) -> Output:
+def select(call: OpCall, value: NodeValue, dim: int, index: int) -> Output:
     """One entry of one axis, which is removed."""
     return _pick(call, value, dim, torch.tensor([index % value.shape[dim]]), drop=True)
 
 
 @rule("split", "split_with_sizes", "chunk", "tensor_split", "unsafe_split", "unsafe_chunk", "unsafe_split_with_sizes")
-def split(call: Call, value: Value, sizes: object, dim: int = 0) -> list[Output]:
+def split(call: OpCall, value: NodeValue, sizes: object, dim: int = 0) -> list[Output]:
     """Several ranges of entries of one axis."""
     parts = call.target(torch.arange(value.shape[dim]), sizes, 0)
     return [_pick(call, value, dim, part, at) for at, part in enumerate(parts)]
 
 
 @rule("unbind")
-def unbind(call: Call, value: Value, dim: int = 0) -> list[Output]:
+def unbind(call: OpCall, value: NodeValue, dim: int = 0) -> list[Output]:
     """Each entry of one axis as an output of its own."""
     return [_pick(call, value, dim, torch.tensor([at]), at, drop=True) for at in range(value.shape[dim])]
 
 
 @rule("index_select", axial=True)
-def index_select(call: Call, value: Value, dim: int, index: Value) -> Output:
+def index_select(call: OpCall, value: NodeValue, dim: int, index: NodeValue) -> Output:
     """Known entries of one axis; if the index is data, the shift must be the same for all entries."""
     if index.known is not None:
         return _pick(call, value, dim, index.known)
@@ -219,13 +226,17 @@ def index_select(call: Call, value: Value, dim: int, index: Value) -> Output:
 
 
 @rule("flip", "roll", axial=True)
-def reorder(call: Call, value: Value, *args: object) -> Output:
+def reorder(call: OpCall, value: NodeValue, *args: object) -> Output:
     """A permutation of entries applies to the map as it does to the value."""
     return mapped_by_target(call, value, args)
 
 
 def mapped_by_target(
-    call: Call, value: Value, args: tuple[object, ...], kwargs: Mapping[str, object] | None = None, gain: float = 1.0
+    call: OpCall,
+    value: NodeValue,
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object] | None = None,
+    gain: float = 1.0,
 ) -> Output:
     """Apply a linear operation to the map itself; data-dependent shifts must vanish."""
     value = call.without_data_shifts(value)
@@ -236,7 +247,7 @@ def mapped_by_target(
 
 
 @rule("cat", "stack", "concat", "concatenate")
-def cat(call: Call, values: Sequence[Value], dim: int = 0) -> Output:
+def cat(call: OpCall, values: Sequence[NodeValue], dim: int = 0) -> Output:
     """Each part keeps its own shift; along the concatenated axis the shift is constant only if all parts have the same."""
     dims = len(call.shape)
     dim %= dims
@@ -247,6 +258,8 @@ def cat(call: Call, values: Sequence[Value], dim: int = 0) -> Output:
         axes = {axis: axis + (axis >= dim) for axis in range(dims - 1)}
     else:
         shifts = [value.shift for value in parts]
+        # The parts' data-dependent shifts concern their own entries only, so along the concatenated axis nothing is
+        # constant.
         axes = {axis: axis for axis in range(dims) if axis != dim}
     data_shifts = tuple(each.rearranged(axes) for value in parts for each in value.data_shifts)
     masks = [value.masked for value in parts if value.masked is not None]
@@ -259,7 +272,9 @@ def cat(call: Call, values: Sequence[Value], dim: int = 0) -> Output:
 
 
 @rule("slice_scatter")
-def slice_scatter(call: Call, value: Value, source: Value, dim: int = 0, *args: object, **kwargs: object) -> Output:
+def slice_scatter(
+    call: OpCall, value: NodeValue, source: NodeValue, dim: int = 0, *args: object, **kwargs: object
+) -> Output:
     """A range of one axis is replaced: the result is the part before it, the source and the part after it, concatenated."""
     dims, axis = len(value.shape), dim % len(value.shape)
     taken = call.target(torch.zeros(value.shape[axis]), torch.ones(source.shape[axis]), 0, *args, **kwargs)
@@ -278,9 +293,9 @@ def slice_scatter(call: Call, value: Value, source: Value, dim: int = 0, *args: 
 
 
 @rule("repeat", "repeat_interleave", "tile")
-def repeat(call: Call, value: Value, *args: object, **kwargs: object) -> Output:
+def repeat(call: OpCall, value: NodeValue, *args: object, **kwargs: object) -> Output:
     """Copies: the origin of each output entry is determined by repeating the indices of the entries."""
-    if len(value.shape) == 0 or any(isinstance(each, Value) for each in values_in(args)):
+    if len(value.shape) == 0 or any(isinstance(each, NodeValue) for each in values_in(args)):
         call.demand_unchanged(value)
         return call.unmoved()
     dims = len(call.shape)
@@ -312,7 +327,7 @@ def _repeated(given: DataShift, lifted: tuple[int, ...], shape: tuple[int, ...],
 
 
 @rule("constant_pad_nd", "pad", always=True)
-def pad(call: Call, value: Value, padding: Sequence[int], *args: object, **_: object) -> Output:
+def pad(call: OpCall, value: NodeValue, padding: Sequence[int], *args: object, **_: object) -> Output:
     """New entries do not shift, the others keep their shift. Entries of at most -1e4 have no weight in a softmax."""
     if call.op == "pad" and args and args[0] not in ("constant", None):
         return mapped_by_target(call, value, (padding, *args))
@@ -335,7 +350,7 @@ def pad(call: Call, value: Value, padding: Sequence[int], *args: object, **_: ob
     return Output(Shift(call.shape, shift.terms), masked=value.masked)
 
 
-def _padded_by_hidden(call: Call, value: Value, padding: Sequence[int], fill: float) -> Output:
+def _padded_by_hidden(call: OpCall, value: NodeValue, padding: Sequence[int], fill: float) -> Output:
     """As if the entries at the edge were repeated and then masked."""
     shift, dims, reach = value.shift, len(value.shape), dict[int, tuple[int, int]]()
     data_shifts = tuple(each.rearranged({axis: axis for axis in range(dims)}) for each in value.data_shifts)

@@ -7,15 +7,17 @@ from typing import cast
 import torch
 
 from addnorm.redundancy.graph.reshaping import reshaped, selected
-from addnorm.redundancy.graph.rule import Call, rule
+from addnorm.redundancy.graph.rule import OpCall, rule
 from addnorm.redundancy.graph.rules.arithmetic import add
 from addnorm.redundancy.graph.shift import Shift, broadcast, zero_shift
-from addnorm.redundancy.graph.value import Mask, Output, Value
+from addnorm.redundancy.graph.value import Mask, NodeValue, Output
 
 
 @rule("softmax", "_softmax", "_safe_softmax", "special_softmax", always=True, axial=True)
-def softmax(call: Call, value: Value, dim: int, *_: object, **__: object) -> Output:
+def softmax(call: OpCall, value: NodeValue, dim: int, *_: object, **__: object) -> Output:
     """softmax(x + c 1) = softmax(x), so a shift that is constant along the axis has no effect; the rows sum to one."""
+    # Hidden entries keep weight zero whatever they hold, so only those that are seen must shift alike; entries with
+    # other fills are seen, and do not shift with the rest.
     if value.seen_by_softmax or not call.is_trivial(value, dim):
         call.demand_unchanged(value) if value.seen_by_softmax else call.demand_constant_value(value, [dim])
     axis = dim % len(call.shape)
@@ -28,7 +30,7 @@ def softmax(call: Call, value: Value, dim: int, *_: object, **__: object) -> Out
 
 
 @rule("log_softmax", "_log_softmax", axial=True)
-def log_softmax(call: Call, value: Value, dim: int, *_: object, **__: object) -> Output:
+def log_softmax(call: OpCall, value: NodeValue, dim: int, *_: object, **__: object) -> Output:
     """log_softmax(x + c 1) = log_softmax(x). Masked entries would shift relative to the others, so a masked value must
     not shift."""
     if value.masked or not call.is_trivial(value, dim):
@@ -37,7 +39,7 @@ def log_softmax(call: Call, value: Value, dim: int, *_: object, **__: object) ->
 
 
 @rule("logsumexp", axial=True)
-def logsumexp(call: Call, value: Value, dim: list[int], keepdim: bool = False) -> Output:
+def logsumexp(call: OpCall, value: NodeValue, dim: list[int], keepdim: bool = False) -> Output:
     """logsumexp(x + c 1) = logsumexp(x) + c."""
     if value.masked:
         call.demand_unchanged(value)
@@ -55,7 +57,7 @@ def first_entries(shift: Shift, axes: list[int], shape: tuple[int, ...]) -> Shif
 
 @rule("cross_entropy_loss")
 def cross_entropy(
-    call: Call, value: Value, target: Value, weight: Value | None = None, *_: object, **__: object
+    call: OpCall, value: NodeValue, target: NodeValue, weight: NodeValue | None = None, *_: object, **__: object
 ) -> Output:
     """A function of log_softmax over the classes. Targets are class indices or probabilities, both of which multiply
     log_softmax."""
@@ -66,7 +68,7 @@ def cross_entropy(
 
 
 @rule("amax", "max", "topk", "sort", "amin", "min", "argmax", "argmin", "argsort", "cummax", axial=True)
-def largest(call: Call, value: Value, *args: object, **kwargs: object) -> list[Output]:
+def largest(call: OpCall, value: NodeValue, *args: object, **kwargs: object) -> list[Output]:
     """max(x + c 1) = max(x) + c, and the indices stay. With two operands or without an axis nothing may shift."""
     dim = (
         args[1] if call.op == "topk" and len(args) > 1 else args[0] if args and call.op != "topk" else kwargs.get("dim")
@@ -74,7 +76,7 @@ def largest(call: Call, value: Value, *args: object, **kwargs: object) -> list[O
     if call.op in ("topk", "sort", "argsort") and dim is None:
         dim = -1
     if isinstance(dim, bool) or not isinstance(dim, int | list) or (isinstance(dim, list) and not dim):
-        call.demand_unchanged(value, *(each for each in args if isinstance(each, Value)))
+        call.demand_unchanged(value, *(each for each in args if isinstance(each, NodeValue)))
         return call.all_unmoved()
     axes = [dim] if isinstance(dim, int) else list(dim)
     if value.seen_by_softmax or (value.masked and call.op in ("min", "amin", "argmin")):
@@ -89,6 +91,7 @@ def largest(call: Call, value: Value, *args: object, **kwargs: object) -> list[O
             one = selected(one, axis, torch.tensor([0]))
         kept = len(call.shape) == len(value.shape)
         after = [axis for axis in range(len(value.shape)) if kept or axis not in axes]
+        # Entries that shift by one number keep their order, so the largest one, and its index, stay the same entry.
         data_shifts = tuple(each.rearranged({axis: at for at, axis in enumerate(after)}) for each in value.data_shifts)
         masked = None
         if kept and call.op in ("amax", "amin", "max", "min", "topk", "sort"):
@@ -104,7 +107,7 @@ def largest(call: Call, value: Value, *args: object, **kwargs: object) -> list[O
 
 
 @rule("eq", "ne", "gt", "ge", "lt", "le", "isinf", "isneginf", "isposinf", "isfinite", "isnan")
-def compare(call: Call, value: Value, *others: object) -> Output:
+def compare(call: OpCall, value: NodeValue, *others: object) -> Output:
     """A comparison with infinity does not change under finite shifts, and one of two values does not if both shift alike.
 
     A maximum is minus infinity only if the whole row is masked.
@@ -114,11 +117,15 @@ def compare(call: Call, value: Value, *others: object) -> Output:
             return call.unmoved()
         return replace(call.unmoved(), fact="nowhere" if value.fact == "maximum" else f"infinite {value.name}")
     other = others[0] if len(others) == 1 else None
-    if isinstance(other, Value) and all(each.masked is None or _never_moves(each.masked) for each in (value, other)):
+    if isinstance(other, NodeValue) and all(
+        each.masked is None or _never_moves(each.masked) for each in (value, other)
+    ):
+        # x < y depends on x - y alone. What does not cancel in the difference may tip a comparison, however small it
+        # is.
         apart = cast(Output, add(replace(call, op="sub"), value, other))
-        call.demand_unchanged(Value(call.shape, apart.shift, data_shifts=apart.data_shifts))
+        call.demand_unchanged(NodeValue(call.shape, apart.shift, data_shifts=apart.data_shifts))
         return call.unmoved()
-    call.demand_unchanged(value, *(each for each in others if isinstance(each, Value)))
+    call.demand_unchanged(value, *(each for each in others if isinstance(each, NodeValue)))
     return call.unmoved()
 
 
