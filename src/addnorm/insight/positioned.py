@@ -32,11 +32,11 @@ class Wrapped(Position):
     def prepare(self, start: int, seq: int, like: Tensor) -> Any:
         return self.inner.prepare(start, seq, like), self.own(start, seq, like)
 
-    def rotate(self, query: Tensor, key: Tensor, prepared: Any) -> tuple[Tensor, Tensor]:
-        return self.inner.rotate(query, key, prepared[0])
+    def rotate_layer(self, layer: int, query: Tensor, key: Tensor, prepared: Any) -> tuple[Tensor, Tensor]:
+        return self.inner.rotate_layer(layer, query, key, prepared[0])
 
-    def score_bias(self, layer: int, prepared: Any) -> Any:
-        return self.inner.score_bias(layer, prepared[0])
+    def layer_bias(self, layer: int, x: Tensor, prepared: Any) -> Any:
+        return self.inner.layer_bias(layer, x, prepared[0])
 
     def window(self, prepared: Any) -> int | None:
         return self.inner.window(prepared[0])
