@@ -226,3 +226,18 @@ def test_shut_gates_leave_all_streams_equal() -> None:
     assert state is not None
     torch.testing.assert_close(state.streams[..., 0, :], outputs.sum(0), rtol=0, atol=4e-15)
     assert torch.equal(state.streams, state.streams[..., :1, :].expand_as(state.streams))
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"scores": "sum"}, "scores 'own'"),
+        ({"score_cap": 2.0}, "score_cap null"),
+        ({"attention": "sdpa"}, "attention 'auto', 'reference' or 'streaming'"),
+        ({"residual": "replay"}, "a residual that replays no attention"),
+        ({"normalisation": "softpick"}, "'none' with normalisation 'softpick'"),
+    ],
+)
+def test_a_sink_by_query_says_what_it_cannot_join(fields: dict[str, object], expected: str) -> None:
+    with pytest.raises(addnorm.errors.InputError, match=f"sink: expected {expected}.* Set sink to"):
+        addnorm.preset("llama", sink="query", **fields)

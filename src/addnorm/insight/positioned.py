@@ -32,6 +32,13 @@ class Wrapped(Position):
     def prepare(self, start: int, seq: int, like: Tensor) -> Any:
         return self.inner.prepare(start, seq, like), self.own(start, seq, like)
 
+    def rotate(self, query: Tensor, key: Tensor, prepared: Any) -> tuple[Tensor, Tensor]:
+        return self.inner.rotate(query, key, prepared[0])
+
+    def score_bias(self, layer: int, prepared: Any) -> Any:
+        return self.inner.score_bias(layer, prepared[0])
+
+    # A model calls these two, of which the two above are the defaults: a subclass changes these.
     def rotate_layer(self, layer: int, query: Tensor, key: Tensor, prepared: Any) -> tuple[Tensor, Tensor]:
         return self.inner.rotate_layer(layer, query, key, prepared[0])
 

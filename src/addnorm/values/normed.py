@@ -13,6 +13,7 @@ Differs from the source: nothing. Padding and causality are safe: each position 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -50,4 +51,6 @@ class NormedValues(Values):
 
     def join(self, layer: int, own: Tensor | None, earlier: Sequence[Tensor], x: Tensor, tokens: Tensor) -> Tensor:
         assert own is not None
-        return F.rms_norm(own, own.shape[-1:], eps=self.eps)
+        if not self.frozen:
+            return F.rms_norm(own, own.shape[-1:], eps=self.eps)
+        return own * torch.rsqrt(self.seen(own).square().mean(dim=-1, keepdim=True) + self.eps)
