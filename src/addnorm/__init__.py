@@ -14,6 +14,7 @@ _HOMES = {
     "preset": "addnorm.model.presets",
     "ModelSpec": "addnorm.model.spec",
     "generate": "addnorm.model.generation",
+    "joint": "addnorm.model.joint",
     "attend": "addnorm.kernels.grouped_attention",
     "load": "addnorm.training.export",
     "load_spec": "addnorm.training.export",
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from addnorm.insight.scalars.explain import explain as explain
     from addnorm.kernels.grouped_attention import attend as attend
     from addnorm.model.generation import generate as generate
+    from addnorm.model.joint import joint as joint
     from addnorm.model.presets import preset as preset
     from addnorm.model.spec import ModelSpec as ModelSpec
     from addnorm.notebook import open_runs as open_runs
@@ -85,6 +87,7 @@ __all__ = [
     "generate",
     "identities",
     "inspect",
+    "joint",
     "lint",
     "load",
     "load_hf",

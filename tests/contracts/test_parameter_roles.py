@@ -32,6 +32,7 @@ EVERYWHERE = {
     r"head\.weight": "head",
     r".*_norm\.weight": "vector",
     r".*_norm\.(alpha|offset)": "scalar",
+    r".*_norm\.(down|up)": "hidden_matrix",
     r".*\.(query|key)_scale": "vector",
     r".*\.qk_bias\.(q|k|qk)": "bias",
     r".*\.bias": "bias",
@@ -41,6 +42,7 @@ EVERYWHERE = {
 OF_MECHANISMS = {
     "head_scale": {r"layers\..*\.attended\.gamma": "scalar"},
     "gate": {r"(residual|layers\..*\.attended)\.weight": "hidden_matrix"},
+    "hybrid_gate": {r"layers\..*\.attended\.(weight|down|up)": "hidden_matrix"},
     "rezero": {r"residual\.alpha": "scalar"},
     "admin": {r"residual\.omega": "vector"},
     "cumulative": {r"residual\.mix\.\d+": "scalar"},
@@ -75,10 +77,22 @@ OF_MECHANISMS = {
     "alternating": {r"residual\.prediction": "table", r"residual\.correction": "vector"},
     "siamese": {r"residual\.reads\.\d+\.(post|pre)\.weight": "vector"},
     "layer_scale": {r"residual\.factor": "vector"},
+    "variance_keeping": {r"residual\.gate": "vector"},
+    "affine": {r"residual\.(stream|output)_scale": "vector", r"residual\.(stream|output)_shift": "bias"},
+    "stream_weight": {r"residual\.weight": "vector"},
+    "gated_streams": {r"residual\.gain": "vector", r"residual\.(down|up|inject)": "hidden_matrix"},
+    "wide": {r"residual\.beta": "vector"},
+    "orthogonal_streams": {
+        r"residual\.(pre|post|last|angle)": "vector",
+        r"residual\.weight": "hidden_matrix",
+        r"residual\.factor": "scalar",
+    },
+    "relative_bank": {r"position\.reads": "hidden_matrix", r"position\.profiles": "table"},
+    "query": {r"sink\.weight": "hidden_matrix"},
 }
 """And of mechanisms. One that is not written down here still has to keep the laws below."""
 WITHOUT_PARAMETERS = {
-    "residual": {"add", "scale", "schedule"},
+    "residual": {"add", "scale", "schedule", "depth_scaled", "none"},
     "scores": {"own", "sum", "mean", "root_mean", "accumulated_projections"},
 }
 

@@ -40,6 +40,13 @@ class Wrapped(Position):
     def score_bias(self, layer: int, prepared: Any) -> Any:
         return self.inner.score_bias(layer, prepared[0])
 
+    # A model calls these two, of which the two above are the defaults: a subclass changes these.
+    def rotate_layer(self, layer: int, query: Tensor, key: Tensor, prepared: Any) -> tuple[Tensor, Tensor]:
+        return self.inner.rotate_layer(layer, query, key, prepared[0])
+
+    def layer_bias(self, layer: int, x: Tensor, prepared: Any) -> Any:
+        return self.inner.layer_bias(layer, x, prepared[0])
+
     def window(self, prepared: Any) -> int | None:
         return self.inner.window(prepared[0])
 

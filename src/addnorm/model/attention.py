@@ -62,7 +62,7 @@ class SelfAttention(nn.Module):
         own = None if self.value is None else self.split(self.value(of.value))
         value = context.join_values(self.layer, own, of.value)  # [batch, kv_heads, seq, head_dim]
         gates = None if self.forgetting is None else self.forgetting(of.query)
-        attended = context.attend(self.layer, query, key, value, gates)
+        attended = context.attend(self.layer, query, key, value, of.query, gates)
         if self.attended is not None:
             attended = self.attended(attended, of.query, value)
         joined = self.join(attended)

@@ -35,6 +35,7 @@ from addnorm.kernels.grouped_attention import (
 )
 from addnorm.model.cache import Cache
 from addnorm.model.forgetting import bias_with_gates, with_gates
+from addnorm.model.query_sink import with_sinks
 from addnorm.model.trace import AttentionTrace
 from addnorm.position import Position
 from addnorm.scores import Scores
@@ -118,6 +119,7 @@ class ForwardContext:
         query: Float[Tensor, "batch heads query head_dim"],
         key: Float[Tensor, "batch kv_heads query head_dim"],
         value: Float[Tensor, "batch kv_heads query value_dim"],
+        x: Float[Tensor, "batch query width"],
         gates: Float[Tensor, "batch heads query"] | None = None,
     ) -> Float[Tensor, "batch heads query value_dim"]:
         """The attended values of a layer, from its own projections and those that earlier layers passed on.
@@ -127,12 +129,13 @@ class ForwardContext:
             query: its queries.
             key: its keys.
             value: the values that it attends to.
+            x: what its queries read, after the norm.
             gates: logarithms of its forgetting gates; None without gates.
 
         Raises:
             InputError: the model's implementation of attention cannot do what is asked.
         """
-        query, key = self.position.rotate(query, key, self.prepared)
+        query, key = self.position.rotate_layer(layer, query, key, self.prepared)
         before = self._passed_on_by(layer - 1) if layer and self.scores.looks_back(layer) else None
         # What is passed on is rotated already: a later layer adds this layer's scores as they were here.
         own, own_key = self.scores.merge(query, key, None if before is None else (before.query, before.key))
@@ -150,7 +153,7 @@ class ForwardContext:
             [term.keys for term in terms],
             self.scores.weights(layer),
         )
-        bias = self.position.score_bias(layer, self.prepared)
+        bias = self.position.layer_bias(layer, x, self.prepared)
         if gates is not None:
             total = self._forgotten(layer, gates)
             scale = None if isinstance(weights, Tensor) or len(weights) > 1 or self.cap is not None else weights[0]
@@ -160,6 +163,13 @@ class ForwardContext:
                 column = [(nn.functional.pad(of_layer, (0, further)), values) for of_layer, values in column]
             else:
                 bias = bias_with_gates(bias, total, gates.shape[-1], query.dtype)
+        sinks = None if self.sinks is None else self.sinks.logits(layer)
+        of_queries = None if self.sinks is None else self.sinks.of_queries(layer, x)
+        if sinks is not None and of_queries is not None:
+            by_row, sinks = sinks[:, None] + of_queries, None
+            queries[0], all_keys[0], column = with_sinks(
+                queries[0], all_keys[0], value, column, by_row, float(weights[0])
+            )
         problem = problem_of(
             queries,
             all_keys,
@@ -172,7 +182,7 @@ class ForwardContext:
             dropout=self.dropout,
             normalisation=self.normalisation,
             cap=self.cap,
-            sinks=None if self.sinks is None else self.sinks.logits(layer),
+            sinks=sinks,
             column=column,
         )
         with torch.no_grad():  # nothing here is differentiated; activation checkpointing counts what autograd saves

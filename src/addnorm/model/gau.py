@@ -76,7 +76,7 @@ class GatedAttentionUnit(nn.Module):
         key = _normed(_scaled(base, self.key_scale, k_bias), self.key_norm).unsqueeze(1)  # [batch, 1, seq, key_dim]
         value = context.join_values(self.layer, value, x)
         gates = None if self.forgetting is None else self.forgetting(x)
-        attended = context.attend(self.layer, query, key, value, gates)
+        attended = context.attend(self.layer, query, key, value, x, gates)
         if self.attended is not None:
             attended = self.attended(attended, x, value)
         gated = gate * self.join(attended)

@@ -1,8 +1,9 @@
 """Room of the position encodings, from which a model knows the order of its tokens.
 
 A position encoding may act in four places, each a method that does nothing unless a sibling overrides it: on the embeddings
-(`embed`), on queries and keys (`rotate`), on the summed scores (`score_bias`), or on the visible keys (`window`). One instance
-serves the whole model. Values that all layers of a forward pass share (angles, distances) are computed once by `prepare`.
+(`embed`), on queries and keys (`rotate`), on the summed scores (`score_bias`), or on the visible keys (`window`).
+`rotate_layer` and `layer_bias` are for encodings that differ by layer or read the branch's input. One instance serves the whole
+model. Values that all layers of a forward pass share (angles, distances) are computed once by `prepare`.
 
 Example: a bias that is linear in the distance, as a plug-in file
 
@@ -80,6 +81,22 @@ class Position(nn.Module, ABC):
         For a function of the distance alone return a `DistanceBias`: a matrix would cost seq x seq entries per head.
         """
         return None
+
+    def rotate_layer(
+        self,
+        layer: int,
+        query: Float[Tensor, "batch heads seq head_dim"],
+        key: Float[Tensor, "batch kv_heads seq head_dim"],
+        prepared: Any,
+    ) -> tuple[Float[Tensor, "batch heads seq head_dim"], Float[Tensor, "batch kv_heads seq head_dim"]]:
+        """`rotate` of one layer; the same in all layers unless a sibling overrides this method."""
+        return self.rotate(query, key, prepared)
+
+    def layer_bias(
+        self, layer: int, x: Float[Tensor, "batch seq width"], prepared: Any
+    ) -> DistanceBias | Float[Tensor, "#batch heads query key"] | None:
+        """`score_bias` of one layer, whose queries read `x` after the norm; it ignores `x` unless a sibling overrides it."""
+        return self.score_bias(layer, prepared)
 
     def window(self, prepared: Any) -> int | None:
         """Largest number of keys that a row sees, the last one at its own position; None for all. Causal models only."""

@@ -48,6 +48,10 @@ class StreamsResidual(Residual):
         next."""
 
     def read(self, state: Wired, site: Site) -> tuple[Stream, Wired]:
+        # The streams are used three times at a site: for the weights, the read, and the mixing in `write`. Each use returns
+        # them for the next one, so that autograd adds the three gradients up inside the kernels, instead of in two more passes
+        # over [batch, seq, streams, width]. Frozen weights are computed from a detached copy, which must not be handed on:
+        # the streams would lose their gradient.
         with without_autocast(state.streams):
             seen = self.seen(state.streams)
             pre, mix, post, again = self.weights(seen, site, state.rows[site.index] if state.rows else None)
@@ -67,6 +71,8 @@ class FreeStreams(StreamsResidual):
 
     def __init__(self, width: int, sites: int, streams: int, *, dynamic: bool) -> None:
         super().__init__(streams)
+        # Site l reads stream l mod n, so that a gradient tells the streams apart: with equal rows they would stay
+        # equal for ever.
         self.pre = nn.Parameter(torch.eye(streams)[torch.arange(sites) % streams])
         self.mix = nn.Parameter(torch.eye(streams).repeat(sites, 1, 1))
         self.post = nn.Parameter(torch.ones(sites, streams))
@@ -113,6 +119,8 @@ class BalancedStreams(StreamsResidual):
             nn.init.normal_(self.weight, std=self.std, generator=generator)
 
     def weights(self, streams: Tensor, site: Site, rows: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
+        # Logits in float32 at least: exp and twenty rounds of division in bfloat16 leave rows that add up to 1 only within
+        # 0.4 %, and the product of such matrices over the depth no longer keeps the streams' mean.
         pre, post, mixed = wide(self.offset[site.index]).split(self.sizes)
         if rows is not None and self.factor is not None:
             moved, flat = normed_product_beside(streams.flatten(-2), rows, _EPS)
@@ -128,5 +136,6 @@ class BalancedStreams(StreamsResidual):
         if self.mixing == "permutations":
             matrices = self.permutations.to(mixed.dtype).flatten(1)
             return torch.matmul(torch.softmax(mixed, dim=-1), matrices).unflatten(-1, (self.streams, self.streams))
+        # Streams lead, positions follow: a round then divides contiguous rows of positions, not n x n blocks of memory.
         square = mixed.unflatten(-1, (self.streams, self.streams))
         return sinkhorn(square.movedim((-2, -1), (0, 1)), self.rounds).movedim((0, 1), (-2, -1))

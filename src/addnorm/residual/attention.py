@@ -103,12 +103,15 @@ class AttentionResidual(Residual):
 
     def _logits(self, source: Tensor, reads: slice) -> tuple[Tensor, ...]:
         """The logits of one source in these reads, from one product."""
+        # A source's logits in all later reads are known once it is written, since queries are parameters. One product with all
+        # of them reads the source once; a product per read would read all sources again at every site, which is quadratic in
+        # the depth. The norm stands between query and source, so gains join the queries: w . (gamma v/rms) = (w gamma) . v/rms.
         probes = self.query[reads] * self.gain[reads]
         return normed_product(self.seen(source), probes, self.eps).unbind(dim=-1)
 
     def _mix(self, state: Sources, index: int) -> Stream:
         vectors, logits = state.vectors, [of_source[index - len(self.query)] for of_source in state.logits]
-        if state.unfinished is not None:
+        if state.unfinished is not None:  # its sum still grows, so its logit holds for this read alone
             vectors = (*vectors, state.unfinished)
             logits += self._logits(state.unfinished, slice(index, index + 1))
         weights = torch.softmax(torch.stack(logits), dim=0)

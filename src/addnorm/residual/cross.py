@@ -86,6 +86,7 @@ class _Gates(nn.Module):
             gate, static = (
                 part[:, : len(vectors)].to(dtype) for part in (self.gate, self.static)
             )  # the close may be early
+            # gate . (v / rms) as (gate . v) / rms: normalising first would write a copy of all outputs at each read.
             along = wide(torch.einsum("wnd,nbsd->wnbs", gate, seen)) * reciprocals
             moved = torch.einsum("wnbs,nbsd->wbsd", torch.relu(along).to(dtype), vectors)
             return moved + torch.einsum("wnd,nbsd->wbsd", static, vectors)

@@ -109,6 +109,8 @@ class DynamicDenseResidual(Residual):
             return state._replace(stream=stream)
         outputs = (*state.outputs, stream)
         weights = self.layers[site.layer](self.seen(stream))
+        # The average is over what layers wrote before any average was taken: averages of averages would be another wiring. The
+        # last of the ways is the stream that goes on, the first three are what the next attention alone reads.
         vectors = torch.stack(outputs)
         with without_autocast(vectors):
             mixed = torch.einsum("bswn,nbsd->wbsd", weights.to(vectors.dtype), vectors)

@@ -81,17 +81,17 @@ class LambdasResidual(Residual):
         """Those of the same model with every lambda at 1, in which the branches' sizes have taken the lambdas over."""
         layers = list(range(len(self.first_sites)))
         size = self.stream.detach().cumprod(dim=0)  # of the stream in each layer, relative to that model's
-        found: Coefficients = {
+        effective: Coefficients = {
             "stream": (layers, torch.ones_like(size)),
             "embedding": (layers, self.embedding.detach() / size),
         }
         if self.skip is not None:
             later = layers[-len(self.skip) :]
             earlier = [layers[-1] - layer for layer in later]
-            found["skip"] = (later, torch.sigmoid(self.skip.detach()) * size[earlier] / size[later])
+            effective["skip"] = (later, torch.sigmoid(self.skip.detach()) * size[earlier] / size[later])
         if self.backout is not None:
-            found["backout"] = ([self.middle], (self.backout.detach() * size[self.middle] / size[-1])[None])
-        return found
+            effective["backout"] = ([self.middle], (self.backout.detach() * size[self.middle] / size[-1])[None])
+        return effective
 
     def open(self, x: Stream) -> Mixed:
         return Mixed(x, x, ())

@@ -84,6 +84,9 @@ class ReplayResidual(Residual):
         return ReplayState(x, x)
 
     def write(self, state: ReplayState, y: Stream, site: Site) -> ReplayState:
+        # Earlier layers run again on what entered this layer, not on what its first branches have made of it: a whole layer
+        # begins with its own attention branch. Feed-forwards alone stand where this layer's own stands, on the present stream.
+        # The first layer must not ask for a replay: there is no earlier attention to apply.
         if site.index in self.first_sites:
             state = state._replace(entry=state.stream)
         if site.layer == 0 or site.index not in self.last_sites:

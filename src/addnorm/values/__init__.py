@@ -67,6 +67,8 @@ class Values(nn.Module, ABC):
     """Role of each parameter, by name; see `addnorm.roles`. A parameter without a role is not treated as a matrix."""
     read: frozenset[int] = frozenset()
     """Layers in the `sources` of another one; the model sets them."""
+    frozen: bool = False
+    """True while factors that depend on the values are constants for derivatives; see `seen`."""
 
     def sources(self, layer: int) -> tuple[int, ...]:
         """The earlier layers whose own values, before anything joined them, `join` reads at `layer`."""
@@ -90,6 +92,13 @@ class Values(nn.Module, ABC):
             x: what the branch reads, after its norm.
             tokens: ids of the same positions.
         """
+
+    def seen(self, x: Tensor) -> Tensor:
+        """Return `x`, as a constant if `frozen`: a factor that depends on values is computed from it.
+
+        With it, `addnorm.depth_matrix` finds how much of every layer's values is attended to.
+        """
+        return x.detach() if self.frozen else x
 
     def looked_up(self, layer: int, tokens: Int64[Tensor, "batch seq"]) -> LayerValues | None:
         """Return the values that a table holds for the tokens at this layer, before any weight; None without a table.

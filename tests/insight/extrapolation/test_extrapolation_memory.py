@@ -75,7 +75,8 @@ def _small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("position", ROOMS["position"].kinds())
 def test_memory_is_linear_for_every_position(position: str) -> None:
-    assert growth(subject(position=position)) == pytest.approx(2, rel=0.1)
+    by_query = position == "relative_bank"  # a bias that depends on the query is a matrix
+    assert growth(subject(position=position)) == pytest.approx(4 if by_query else 2, rel=0.1)
 
 
 @pytest.mark.parametrize("kind", ROOMS["switch"].kinds())

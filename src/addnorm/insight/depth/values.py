@@ -38,6 +38,7 @@ def parts(model: Transformer, tokens: Tensor) -> Iterator[Part]:
             yield _part(layer, own[layer], {layer: (own[layer], own[layer])}, columns)
         return
     values = copy.deepcopy(recorded.values).double().eval()
+    values.frozen = True
     for call in recorded.calls:
         given = dict(zip(values.sources(call.layer), call.earlier, strict=True))
         if call.own is not None:

@@ -110,7 +110,7 @@ def _parts(
         key=made.key,
         query_bias=query_bias,
         key_bias=key_bias,
-        rotate=lambda q, k: model.position.rotate(q, k, prepared),
+        rotate=lambda q, k: model.position.rotate_layer(body.layer, q, k, prepared),
         attended_query=query,
         attended_key=key,
         scale=own_weight(model, body.layer, heads),

@@ -55,12 +55,12 @@ SDPA_WIDTH = 32
 
 
 def attend(
-    queries: Sequence[Float[Tensor, "batch heads query head_dim"]] | Float[Tensor, "term batch heads query head_dim"],
-    keys: Sequence[Float[Tensor, "batch kv_heads key head_dim"]] | Float[Tensor, "term batch kv_heads key head_dim"],
+    queries: Sequence[Float[Tensor, "batch heads query head_dim"]] | Float[Tensor, "*term batch heads query head_dim"],
+    keys: Sequence[Float[Tensor, "batch kv_heads key head_dim"]] | Float[Tensor, "*term batch kv_heads key head_dim"],
     value: Float[Tensor, "batch kv_heads key value_dim"],
-    weights: Sequence[float | int] | Float[Tensor, " term"] | Float[Tensor, "heads term"],
+    weights: Sequence[float | int] | Float[Tensor, " term"] | Float[Tensor, "heads term"] | None = None,
     *,
-    causal: bool,
+    causal: bool = True,
     sliding_window: int | None = None,
     bias: Float[Tensor, "#batch #heads query key"] | DistanceBias | None = None,
     padding: Bool[Tensor, "batch key"] | None = None,
@@ -79,12 +79,12 @@ def attend(
     Scores are summed first; bias and masks are applied once, to the sum. Sums are kept in float32 for narrower inputs.
 
     Args:
-        queries: one tensor per term, or one tensor with a leading term axis. They are the *last* `query` of the `key`
-            positions: under `causal`, row r sees the keys up to r + key - query.
+        queries: one tensor per term, one tensor with a leading term axis, or for one term that term's tensor. They are the
+            *last* `query` of the `key` positions: under `causal`, row r sees the keys up to r + key - query.
         keys: as many terms. Query head h reads key head h // (heads // kv_heads).
         value: the values, of any width.
         weights: numbers, or a tensor that may be learned, per term or per head and term. Scores have no other factor:
-            include 1/√head_dim if it is wanted.
+            include 1/√head_dim if it is wanted. None, the usual 1/√head_dim, is for one term.
         causal: True if rows do not see later keys.
         sliding_window: largest number of keys that a row sees, the last one at its own position; None for all. Needs
             `causal`.
@@ -120,7 +120,17 @@ def attend(
         >>> keys, value = [torch.randn(1, 2, 5, 8) for _ in range(3)], torch.randn(1, 2, 5, 8)
         >>> attend(queries, keys, value, weights=[0.1, 0.1, 0.1], causal=True).shape
         torch.Size([1, 2, 5, 8])
+        >>> attend(queries[0], keys[0], value).shape  # one layer alone: causal, scores divided by the root of the head width
+        torch.Size([1, 2, 5, 8])
     """
+    if isinstance(queries, Tensor) and isinstance(keys, Tensor) and queries.ndim == keys.ndim == 4:
+        queries, keys = [queries], [keys]
+    if weights is None:
+        if len(queries) != 1:
+            raise InputError(
+                f"weights: expected one number per term, {len(queries)}, got none. Only one term has a default."
+            )
+        weights = (queries[0].shape[-1] ** -0.5,)
     problem = problem_of(
         queries,
         keys,

@@ -75,8 +75,8 @@ class NearestKeys(Wrapped):
         hidden = torch.zeros(distance.shape, dtype=like.dtype, device=like.device)
         return DistanceBias(values=hidden.masked_fill(distance.abs() >= self.size, float("-inf"))[None], first=1 - seq)
 
-    def score_bias(self, layer: int, prepared: Any) -> Any:
-        inner, mask = self.inner.score_bias(layer, prepared[0]), prepared[1]
+    def layer_bias(self, layer: int, x: Tensor, prepared: Any) -> Any:
+        inner, mask = self.inner.layer_bias(layer, x, prepared[0]), prepared[1]
         if mask is None or inner is None:
             return inner if mask is None else mask
         # The inner bias may span more distances than the mask; the two are aligned by the distance of their first

@@ -50,6 +50,6 @@ class LogNPosition(Wrapped):
         seen = torch.linspace(first, last, seq, dtype=torch.float64, device=like.device)
         return (seen.log() / math.log(self.reach.trained)).clamp(min=1.0).to(like.dtype)[:, None]
 
-    def rotate(self, query: Tensor, key: Tensor, prepared: Any) -> tuple[Tensor, Tensor]:
-        query, key = self.inner.rotate(query, key, prepared[0])
+    def rotate_layer(self, layer: int, query: Tensor, key: Tensor, prepared: Any) -> tuple[Tensor, Tensor]:
+        query, key = self.inner.rotate_layer(layer, query, key, prepared[0])
         return query * prepared[1], key

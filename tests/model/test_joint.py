@@ -1,0 +1,201 @@
+"""A joint in models that nobody here wrote: those of docs/guide/own-module.md, from the page itself."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+import addnorm
+from addnorm.catalogue import ROOMS
+from addnorm.errors import InputError, UnknownName
+from addnorm.roles import roles
+
+pytestmark = pytest.mark.plain  # models of others
+
+PAGE = Path(__file__).parents[2] / "docs" / "guide" / "own-module.md"
+BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+MODELS = ("GPT", "Chat")
+TOKENS = torch.randint(64, (3, 17), generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture(scope="module")
+def page() -> dict[str, Any]:
+    """The classes that the page defines."""
+    names: dict[str, Any] = {}
+    for block in BLOCKS:
+        if "class " in block or "import addnorm\n" in block:
+            exec(block, names)
+    return names
+
+
+def plain(page: dict[str, Any], model: Any, tokens: Tensor) -> Tensor:
+    """What the unchanged code of nanoGPT or nanochat computes with the same parameters."""
+    if hasattr(model, "wpe"):
+        x = model.wte(tokens) + model.wpe.weight[: tokens.shape[1]]
+        for block in model.h:
+            x = x + block.attn(block.ln_1(x))
+            x = x + block.mlp(block.ln_2(x))
+        return model.lm_head(model.ln_f(x))
+    norm = page["norm"]
+    angle = torch.outer(torch.arange(tokens.shape[1]), 10000.0 ** -(torch.arange(model.pairs) / model.pairs))
+    cos_sin = angle.cos().to(model.wte.weight), angle.sin().to(model.wte.weight)
+    x = norm(model.wte(tokens))
+    for block in model.h:
+        x = x + block.attn(norm(x), cos_sin)
+        x = x + block.mlp(norm(x))
+    return model.lm_head(norm(x))
+
+
+def test_at_most_ten_lines_of_each_model_change() -> None:
+    counts = [block.count("# joint") for block in BLOCKS if "class " in block]
+    assert len(counts) == 3
+    assert all(0 < count <= 10 for count in counts)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("residual", ["add", "affine", "stream_weight", "streams", "wide", "lambdas"])
+def test_a_model_equals_the_unchanged_one_where_it_must(page: dict[str, Any], name: str, residual: str) -> None:
+    model = page[name](residual).double()
+    got, expected = model(TOKENS), plain(page, model, TOKENS)
+    if residual == "add":
+        assert torch.equal(got, expected)
+    torch.testing.assert_close(got, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("residual", ["streams", "gated_streams", "attention", "variance_keeping"])
+def test_a_model_trains(page: dict[str, Any], name: str, residual: str) -> None:
+    model = page[name](residual)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(8):
+        loss = F.cross_entropy(model(TOKENS[:, :-1]).flatten(0, 1), TOKENS[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0] - 0.3
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def random_layers(page: dict[str, Any], *, norm_first: bool) -> nn.ModuleList:
+    torch.manual_seed(0)
+    make = page["EncoderLayer"]
+    return nn.ModuleList(
+        make(32, 4, 64, dropout=0.0, batch_first=True, norm_first=norm_first) for _ in range(2)
+    ).double()
+
+
+@pytest.mark.parametrize("norm_first", [True, False])
+def test_torchs_encoder_layer_equals_itself(page: dict[str, Any], norm_first: bool) -> None:
+    layers, x = random_layers(page, norm_first=norm_first), torch.randn(2, 9, 32).double()
+    add = addnorm.joint("add", width=32, depth=2)
+    expected, state = x, add.open(x)
+    for layer in layers:
+        expected = nn.TransformerEncoderLayer.forward(layer, expected)
+        state = layer(state, add)
+    torch.testing.assert_close(add.close(state), expected, rtol=0, atol=1e-12)
+
+
+def test_a_norm_on_several_streams_is_refused_with_the_reason(page: dict[str, Any]) -> None:
+    layers, streams = random_layers(page, norm_first=False), addnorm.joint("streams", width=32, depth=2).double()
+    with pytest.raises(
+        InputError, match="no norm on the stream with this residual, because there is more than one stream"
+    ):
+        layers[0](streams.open(torch.randn(2, 9, 32).double()), streams)
+
+
+def test_roles_decide_the_decay_of_foreign_parameters(page: dict[str, Any]) -> None:
+    from addnorm.optimization.optimizers import parameter_groups
+
+    model = page["GPT"]("affine")
+    groups = parameter_groups(model, weight_decay=0.1, decay_on="matrices")
+    decaying = {id(p) for group in groups if group["weight_decay"] for p in group["params"]}
+    names = {name for name, parameter in model.named_parameters() if id(parameter) in decaying}
+    assert {"h.0.attn.c_attn.weight", "h.1.mlp.c_fc.weight", "wte.weight"} <= names
+    assert not {name for name in names if "joint" in name or "ln_" in name or name.endswith("bias")}
+    assert roles(model)["joint.residual.stream_shift"] == "bias"
+
+
+@pytest.mark.parametrize("kind", ROOMS["residual"].kinds())
+def test_every_residual_is_a_joint_or_refused_with_a_way_out(kind: str) -> None:
+    if kind == "replay":
+        with pytest.raises(InputError, match=r"which runs earlier layers again. Use it in a model of addnorm.preset"):
+            addnorm.joint(kind, width=16, depth=2)
+        return
+    if ROOMS["residual"].make(kind).separate_reads:
+        with pytest.raises(InputError, match=r"Pass reads='one', or separate_reads=True"):
+            addnorm.joint(kind, width=16, depth=2)
+    made = addnorm.joint(kind, width=16, depth=2, separate_reads=True).double()
+    made.advance(10**6)
+    x = torch.randn(2, 5, 16, dtype=torch.float64, requires_grad=True)
+    state = made.open(x)
+    for _ in range(4):
+        state = made.run(state, lambda h: torch.tanh(h.query + h.key - h.value if isinstance(h, tuple) else h))
+    made.close(state).square().sum().backward()
+    assert x.grad is not None
+    assert x.grad.isfinite().all()
+    assert all(parameter.grad is not None for parameter in made.parameters())
+
+
+def test_a_joint_starts_as_the_residual_of_a_model() -> None:
+    settings = {"kind": "streams", "streams": 3, "mixing": "sinkhorn"}
+    model = addnorm.preset(
+        "llama", vocab=11, width=16, depth=2, heads=2, hidden=24, max_seq=8, residual=settings
+    ).build(seed=7)
+    alone = addnorm.joint(settings, width=16, depth=2, seed=7)
+    theirs = model.residual.state_dict()
+    assert alone.residual.state_dict().keys() == theirs.keys()
+    assert all(torch.equal(value, theirs[name]) for name, value in alone.residual.state_dict().items())
+
+
+def test_a_state_crosses_activation_checkpointing(page: dict[str, Any]) -> None:
+    model = page["GPT"]("streams").double()
+    expected = torch.autograd.grad(model(TOKENS).square().sum(), model.wte.weight)[0]
+    state = model.joint.open(model.wte(TOKENS) + model.wpe.weight[: TOKENS.shape[1]])
+    for block in model.h:
+        state = checkpoint(block, state, model.joint, use_reentrant=False)
+    logits = model.lm_head(model.ln_f(model.joint.close(state)))
+    torch.testing.assert_close(
+        torch.autograd.grad(logits.square().sum(), model.wte.weight)[0], expected, rtol=1e-12, atol=1e-12
+    )
+
+
+def test_wrong_uses_are_named() -> None:
+    add, x = addnorm.joint("add", width=16, depth=1), torch.zeros(1, 5, 16)
+    h, state = add.read(add.open(x))
+    with pytest.raises(InputError, match="expected a write of branch 0, which has read, got another read"):
+        add.read(state)
+    with pytest.raises(InputError, match="expected a read before the write of branch 0"):
+        add.write(add.open(x), h)
+    with pytest.raises(InputError, match="expected 2 written branches before the close, got 0"):
+        add.close(add.open(x))
+    state = add.run(add.run(add.open(x), torch.tanh), torch.tanh)
+    with pytest.raises(InputError, match=r"expected 2 reads, .* got one more"):
+        add.read(state)
+    with pytest.raises(InputError, match=r"expected a stream of width 16, .* got 8"):
+        add.open(torch.zeros(1, 5, 8))
+    with pytest.raises(UnknownName, match=r"no residual 'stream'. Did you mean 'streams'"):
+        addnorm.joint("stream", width=16, depth=1)
+    with pytest.raises(UnknownName, match="no branch of a joint 'mlp'"):
+        addnorm.joint("add", width=16, depth=1, branches=("mlp",))
+    with pytest.raises(InputError, match="residual 'streams' has no field 'stream'"):
+        addnorm.joint("streams", width=16, depth=1, stream=3)
+    with pytest.raises(InputError, match="expected as residual a kind"):
+        addnorm.joint(3, width=16, depth=1)
+    with pytest.raises(InputError, match="width: expected a whole number"):
+        addnorm.joint("add", width=0, depth=1)
+
+
+def test_attention_of_one_term_has_the_usual_defaults() -> None:
+    q, k, v = (torch.randn(2, 3, 5, 8, generator=torch.Generator().manual_seed(seed)) for seed in range(3))
+    expected = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    torch.testing.assert_close(addnorm.attend(q, k, v), expected)
+    torch.testing.assert_close(addnorm.attend(q, k, v, causal=False), F.scaled_dot_product_attention(q, k, v))
+    with pytest.raises(InputError, match="weights: expected one number per term, 2, got none"):
+        addnorm.attend([q, q], [k, k], v)
