@@ -36,6 +36,9 @@ from addnorm.kernels.grouped_attention.problem import AttentionProblem, ProblemS
 RUNNING_LIMIT = 4 * 2**30
 """Most bytes that impl="auto" gives to a model's two buffers: length 11 000 for one sequence with 8 heads."""
 
+RUNNING_SHARE = 0.25
+"""Most of a GPU's memory that impl="auto" gives to them. Of all memory, not of what is free: the same run takes the same path."""
+
 STORED_LIMIT = 4 * 2**30
 """Most bytes that impl="auto" gives to a model's products: 8 layers of 8 heads at length 5 600, 32 layers at 2 800."""
 
@@ -43,6 +46,13 @@ STORED_LIMIT = 4 * 2**30
 def running_bytes(problem: AttentionProblem) -> int:
     """Bytes of the two buffers that training with a running sum of this problem's sizes keeps."""
     return 2 * Layout.of(problem).entries * problem.dtype.itemsize
+
+
+def running_limit(problem: AttentionProblem) -> int:
+    """Most bytes that impl="auto" gives to the two buffers on the problem's device."""
+    if not problem.value.is_cuda:
+        return RUNNING_LIMIT
+    return int(RUNNING_SHARE * torch.cuda.get_device_properties(problem.value.device).total_memory)
 
 
 def stored_bytes(problem: AttentionProblem, *, depth: int) -> int:
@@ -134,10 +144,11 @@ class ReversibleSum(KeptScores):
     def layer(self, problem: AttentionProblem, settings: dict[str, Any]) -> tuple[SummedLayer, float | Tensor]:
         p, index = problem, settings["index"]
         weight = p.weights if isinstance(p.weights, float) else p.weights[0, 0, -1]
+        learned = isinstance(weight, Tensor) and on_device(p)
         if index == len(self._weights):  # else this layer is computed again
-            self._weights.append(_number(weight))
+            self._weights.append(1.0 if learned else _number(weight))
         weights = tuple(self._weights[: index + 1])
-        return SummedLayer(buffers=self._buffers, weights=weights, **settings), weight
+        return SummedLayer(buffers=self._buffers, weights=weights, learned=learned, **settings), weight
 
 
 class StoredProducts(KeptScores):

@@ -18,8 +18,6 @@ WIDEST = 256
 def refusal(problem: AttentionProblem) -> str | None:
     """Return the error message for a problem that these kernels do not support; None if they do."""
     p = problem
-    if p.cap is not None:
-        return f"impl='triton' takes no cap of scores, got {p.cap}. Use impl='streaming'."
     if p.normalisation != "softmax":
         return f"impl='triton' takes normalisation='softmax', got '{p.normalisation}'. Use impl='streaming'."
     if p.column_keys:
@@ -73,7 +71,8 @@ def differentiate_on_device(
 
 def _arguments(p: AttentionProblem) -> tuple[Tensor | int | float | bool | None, ...]:
     """The arguments that both operators share."""
-    return (torch.stack(p.queries), torch.stack(p.keys), p.value.contiguous(), _weights(p), *score_arguments(p))
+    stacked = torch.stack(p.queries), torch.stack(p.keys)
+    return (*stacked, p.value.contiguous(), _weights(p), *score_arguments(p), p.cap or 0.0)
 
 
 def score_arguments(

@@ -1,0 +1,85 @@
+"""The settings at which every kernel is launched: tiles, warps and pipeline stages, by head width, type and the card's memory.
+
+One table, which launches and tests read alike: `make gpu-check` compiles every kernel at every row for every card, and fails where
+a program takes more shared memory than the card has, or spills registers to memory.
+
+Chosen by compilation alone; nothing here was timed on a card. Among the settings that fit and do not spill those with the largest
+tiles were taken, because a tile's factors are read once per tile. Of two stages the second holds the next tile's factors while the
+first is multiplied; each costs the factors' size of shared memory.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+KIB = 1024
+SMALL_CARD = 99 * KIB
+"""Shared memory of one program on compute capability 8.6, 8.9 and 12.0 (RTX 30 to 50, A10, L4, L40S): the least of those served."""
+WIDTHS = (64, 128, 256)
+"""A head width takes the row of the first of these that is not smaller."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How one kernel is launched."""
+
+    rows: int
+    """Query rows of a tile."""
+    keys: int
+    """Keys of a tile."""
+    warps: int
+    """Groups of 32 threads."""
+    stages: int
+    """Tiles whose factors are in shared memory at a time."""
+
+    def arguments(self) -> dict[str, int]:
+        """Keyword arguments of the launch."""
+        return {
+            "BLOCK_ROWS": self.rows,
+            "BLOCK_KEYS": self.keys,
+            "num_warps": self.warps,
+            "num_stages": self.stages,
+        }
+
+
+NARROW: Mapping[str, tuple[Launch, Launch, Launch]] = {
+    "attend_rows": (Launch(128, 64, 8, 2), Launch(128, 64, 8, 1), Launch(64, 32, 8, 1)),
+    "differentiate_rows": (Launch(128, 64, 8, 2), Launch(64, 64, 8, 1), Launch(32, 32, 8, 1)),
+    "differentiate_keys": (Launch(64, 64, 8, 1), Launch(64, 32, 8, 1), Launch(32, 32, 8, 1)),
+    "sum_terms": (Launch(64, 64, 8, 2), Launch(64, 64, 8, 1), Launch(64, 32, 8, 1)),
+    "attend_sum": (Launch(64, 64, 8, 2), Launch(64, 64, 8, 1), Launch(64, 32, 8, 1)),
+    "differentiate_sum_rows": (Launch(64, 64, 8, 1), Launch(64, 32, 8, 1), Launch(64, 32, 8, 1)),
+    "differentiate_sum_keys": (Launch(64, 64, 8, 1), Launch(64, 32, 8, 1), Launch(64, 32, 8, 1)),
+}
+"""Of bfloat16 and float16, for each of `WIDTHS`."""
+WIDE: Mapping[str, tuple[Launch, Launch, Launch]] = {
+    "attend_rows": (Launch(64, 32, 8, 1), Launch(64, 32, 8, 1), Launch(64, 32, 8, 1)),
+    "differentiate_rows": (Launch(64, 32, 8, 1), Launch(64, 32, 8, 1), Launch(32, 32, 8, 1)),
+    "differentiate_keys": (Launch(64, 32, 8, 1), Launch(64, 32, 8, 1), Launch(32, 32, 8, 1)),
+    "sum_terms": (Launch(64, 32, 8, 1), Launch(64, 32, 8, 1), Launch(64, 32, 8, 1)),
+    "attend_sum": (Launch(64, 32, 8, 1), Launch(64, 32, 8, 1), Launch(64, 32, 8, 1)),
+    "differentiate_sum_rows": (Launch(64, 32, 8, 1), Launch(64, 32, 8, 1), Launch(64, 32, 8, 1)),
+    "differentiate_sum_keys": (Launch(64, 32, 8, 1), Launch(64, 32, 8, 1), Launch(64, 32, 8, 1)),
+}
+"""Of float32, for each of `WIDTHS`."""
+
+
+def launch_of(kernel: str, q: Tensor, v: Tensor, num_rows: int, num_keys: int) -> Launch:
+    """How a kernel is launched for queries and values of these widths; tiles are no longer than the sequence."""
+    usual = usual_launch(kernel, max(q.shape[-1], v.shape[-1]), q.dtype)
+    return Launch(
+        min(usual.rows, _block(num_rows)), min(usual.keys, _block(num_keys)), usual.warps, usual.stages
+    )
+
+
+def usual_launch(kernel: str, width: int, dtype: torch.dtype) -> Launch:
+    """The table's row for a head width and a type."""
+    rows = (WIDE if dtype == torch.float32 else NARROW)[kernel]
+    return rows[next(i for i, most in enumerate(WIDTHS) if width <= most)]
+
+
+def _block(length: int) -> int:
+    """The smallest block of a product that covers a length, a power of two."""
+    return max(16, 1 << (length - 1).bit_length())
