@@ -3,7 +3,9 @@
 Makes an environment of its own, .venv-gpu beside the project's: torch's CUDA build, the Triton that it names, and the GPU of
 paper (paper/). All other packages are the project's. Nothing of NVIDIA's is needed. Then runs the tests marked `paper` in it.
 
-    python tests/gpu_check/run.py [ARGUMENT of pytest …]
+    python tests/gpu_check/run.py [--all] [ARGUMENT of pytest …]
+
+With --all also the tests marked `thorough`: every kernel for every card.
 """
 
 import hashlib
@@ -37,8 +39,9 @@ def main(arguments: list[str]) -> int:
         return 0
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "JAXTYPING_DISABLE": "1", "PAPER_NAMES": "1"}
     environment.setdefault("OMP_NUM_THREADS", "1")  # nothing is computed; threads would only wait for each other
-    options = arguments or ["-q", "--durations", "10"]
-    command = [PAPER / "run", PYTHON, "-m", "pytest", "-n", "0", "-m", "paper", HERE, *options]
+    tier = "paper" if "--all" in arguments else "paper and not thorough"
+    options = [option for option in arguments if option != "--all"] or ["--durations", "10"]
+    command = [PAPER / "run", PYTHON, "-m", "pytest", "-n", "0", "-m", tier, HERE, *options]
     return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
 
 

@@ -1,11 +1,12 @@
-"""The settings at which every kernel is launched: tiles, warps and pipeline stages, by head width, type and the card's memory.
+"""The settings at which every kernel is launched: tiles, warps and pipeline stages, by head width and type.
 
-One table, which launches and tests read alike: `make gpu-check` compiles every kernel at every row for every card, and fails where
-a program takes more shared memory than the card has, or spills registers to memory.
+One table, which launches and tests read alike: `make gpu-check` compiles every kernel at every row for every card, and fails
+where a program takes more shared memory than the card has, or spills registers to memory.
 
-Chosen by compilation alone; nothing here was timed on a card. Among the settings that fit and do not spill those with the largest
-tiles were taken, because a tile's factors are read once per tile. Of two stages the second holds the next tile's factors while the
-first is multiplied; each costs the factors' size of shared memory.
+Chosen by compilation alone; nothing here was timed on a card. Every row fits the smallest card served, so that there is one
+table for all. Of the settings that fit and hardly spill those with the largest tiles were taken, because a tile's factors are
+read once per tile. With two stages the next tile's factors come while the first's are multiplied, for their size in shared
+memory; where two stages spill there is one.
 """
 
 from collections.abc import Mapping
@@ -14,9 +15,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-KIB = 1024
-SMALL_CARD = 99 * KIB
-"""Shared memory of one program on compute capability 8.6, 8.9 and 12.0 (RTX 30 to 50, A10, L4, L40S): the least of those served."""
+SMALL_CARD = 99 * 1024
+"""Bytes of shared memory of one program on compute capability 8.6, 8.9 and 12.0 (RTX 30 to 50, A10, L4, L40S)."""
 WIDTHS = (64, 128, 256)
 """A head width takes the row of the first of these that is not smaller."""
 
@@ -45,23 +45,23 @@ class Launch:
 
 
 NARROW: Mapping[str, tuple[Launch, Launch, Launch]] = {
-    "attend_rows": (Launch(128, 64, 8, 2), Launch(128, 64, 8, 1), Launch(64, 32, 8, 1)),
-    "differentiate_rows": (Launch(128, 64, 8, 2), Launch(64, 64, 8, 1), Launch(32, 32, 8, 1)),
-    "differentiate_keys": (Launch(64, 64, 8, 1), Launch(64, 32, 8, 1), Launch(32, 32, 8, 1)),
-    "sum_terms": (Launch(64, 64, 8, 2), Launch(64, 64, 8, 1), Launch(64, 32, 8, 1)),
-    "attend_sum": (Launch(64, 64, 8, 2), Launch(64, 64, 8, 1), Launch(64, 32, 8, 1)),
-    "differentiate_sum_rows": (Launch(64, 64, 8, 1), Launch(64, 32, 8, 1), Launch(64, 32, 8, 1)),
-    "differentiate_sum_keys": (Launch(64, 64, 8, 1), Launch(64, 32, 8, 1), Launch(64, 32, 8, 1)),
+    "attend_rows": (Launch(128, 64, 8, 2), Launch(128, 64, 8, 1), Launch(64, 64, 8, 1)),
+    "differentiate_rows": (Launch(128, 64, 8, 2), Launch(64, 64, 8, 1), Launch(64, 32, 8, 1)),
+    "differentiate_keys": (Launch(64, 64, 8, 1), Launch(64, 32, 8, 1), Launch(64, 32, 8, 1)),
+    "sum_terms": (Launch(64, 64, 8, 2), Launch(64, 64, 8, 1), Launch(32, 32, 8, 1)),
+    "attend_sum": (Launch(64, 64, 8, 2), Launch(64, 64, 8, 1), Launch(32, 32, 8, 1)),
+    "differentiate_sum_rows": (Launch(64, 64, 8, 1), Launch(64, 64, 8, 1), Launch(32, 32, 8, 1)),
+    "differentiate_sum_keys": (Launch(64, 32, 8, 1), Launch(64, 32, 8, 1), Launch(32, 32, 8, 1)),
 }
-"""Of bfloat16 and float16, for each of `WIDTHS`."""
+"""Of bfloat16 and float16, for each of `WIDTHS`. The kernels of a sum share their rows, by which its buffer is laid out."""
 WIDE: Mapping[str, tuple[Launch, Launch, Launch]] = {
-    "attend_rows": (Launch(64, 32, 8, 1), Launch(64, 32, 8, 1), Launch(64, 32, 8, 1)),
-    "differentiate_rows": (Launch(64, 32, 8, 1), Launch(64, 32, 8, 1), Launch(32, 32, 8, 1)),
-    "differentiate_keys": (Launch(64, 32, 8, 1), Launch(64, 32, 8, 1), Launch(32, 32, 8, 1)),
-    "sum_terms": (Launch(64, 32, 8, 1), Launch(64, 32, 8, 1), Launch(64, 32, 8, 1)),
-    "attend_sum": (Launch(64, 32, 8, 1), Launch(64, 32, 8, 1), Launch(64, 32, 8, 1)),
-    "differentiate_sum_rows": (Launch(64, 32, 8, 1), Launch(64, 32, 8, 1), Launch(64, 32, 8, 1)),
-    "differentiate_sum_keys": (Launch(64, 32, 8, 1), Launch(64, 32, 8, 1), Launch(64, 32, 8, 1)),
+    "attend_rows": (Launch(64, 32, 8, 1), Launch(32, 32, 8, 1), Launch(32, 32, 8, 1)),
+    "differentiate_rows": (Launch(64, 32, 8, 1), Launch(32, 32, 8, 1), Launch(32, 16, 8, 1)),
+    "differentiate_keys": (Launch(32, 32, 8, 1), Launch(32, 32, 8, 1), Launch(32, 16, 8, 1)),
+    "sum_terms": (Launch(32, 32, 8, 1), Launch(32, 16, 8, 1), Launch(32, 16, 8, 1)),
+    "attend_sum": (Launch(32, 32, 8, 1), Launch(32, 16, 8, 1), Launch(32, 16, 8, 1)),
+    "differentiate_sum_rows": (Launch(32, 32, 8, 1), Launch(32, 16, 8, 1), Launch(32, 16, 8, 1)),
+    "differentiate_sum_keys": (Launch(32, 32, 8, 1), Launch(32, 16, 8, 1), Launch(32, 16, 8, 1)),
 }
 """Of float32, for each of `WIDTHS`."""
 

@@ -250,7 +250,7 @@ def differentiate_sum_keys(
     column_mask = columns < num_keys
     value_mask = (values < VALUE_DIM)[None, :]
     dim_mask = dims < HEAD_DIM
-    at_key = k + (kv_rows + columns)[None, :] * HEAD_DIM + dims[:, None]
+    PART: tl.constexpr = min(BLOCK_DIM, 32)
     d_value = tl.zeros((BLOCK_KEYS, BLOCK_VALUE), dtype=tl.float32)
     d_keys = tl.zeros((BLOCK_KEYS, BLOCK_DIM), dtype=tl.float32)
 
@@ -281,10 +281,18 @@ def differentiate_sum_keys(
                 row_grad = tl.load(at_grad, mask=row_mask[:, None] & value_mask, other=0.0)
                 d_value += product(tl.trans(met).to(row_grad.dtype), row_grad, UPCAST)
             if not LAST:
-                # Read again for every block of rows: loaded before the loop, the whole block of keys would stay in each warp's
-                # registers as a product's right factor, and kilobytes of every thread would be spilled.
-                keys = tl.load(at_key, mask=dim_mask[:, None] & column_mask[None, :], other=0.0)
-                tl.store(total + places, below * (held - alpha * product(queries, keys, UPCAST)), mask=inside)
+                # Both factors are read again, 32 entries of a head at a time. Queries that serve two products, as left and as
+                # right factor, would be in registers in two arrangements, and keys that were loaded before the loop in every
+                # warp: kilobytes of each thread were spilled. The compiler unrolls a constant loop, which would undo this.
+                own = tl.zeros((BLOCK_ROWS, BLOCK_KEYS), dtype=tl.float32)
+                for begin_dim in tl.range(0, HEAD_DIM, PART, num_stages=1, loop_unroll_factor=1):
+                    some = begin_dim + tl.arange(0, PART)
+                    at_left = q + at_row[:, None] * HEAD_DIM + some[None, :]
+                    left = tl.load(at_left, mask=row_mask[:, None] & (some < HEAD_DIM)[None, :], other=0.0)
+                    at_right = k + (kv_rows + columns)[None, :] * HEAD_DIM + some[:, None]
+                    right = tl.load(at_right, mask=(some < HEAD_DIM)[:, None] & column_mask[None, :], other=0.0)
+                    own += product(left, right, UPCAST)
+                tl.store(total + places, below * (held - alpha * own), mask=inside)
     at_d_key = d_k + (kv_rows + columns)[:, None] * HEAD_DIM + dims[None, :]
     tl.store(at_d_key, alpha * d_keys, mask=column_mask[:, None] & dim_mask[None, :])
     at_d_value = d_v + (kv_rows + columns)[:, None] * VALUE_DIM + values[None, :]
