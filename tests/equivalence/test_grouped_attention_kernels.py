@@ -14,7 +14,8 @@ from addnorm.kernels.grouped_attention.reference import reference
 
 pytest.importorskip("triton")
 
-from addnorm.kernels.grouped_attention.triton import launches, operators
+from addnorm.kernels.grouped_attention import launches
+from addnorm.kernels.grouped_attention.triton import operators
 from sampled import sampled
 
 # Triton's interpreter runs a kernel's own source and cannot see through the shape checker, like torch's tracers.

@@ -25,7 +25,7 @@ from addnorm.kernels.grouped_attention.kept_scores import running as passes
 
 pytest.importorskip("triton")
 
-from addnorm.kernels.grouped_attention.triton import launches
+from addnorm.kernels.grouped_attention import launches
 from sampled import sampled
 
 # Triton's interpreter cannot see through the shape checker.

@@ -26,7 +26,9 @@ CARDS = {80: 163 * KIB, 86: 99 * KIB, 89: 99 * KIB, 90: 227 * KIB, 100: 227 * KI
 OPERANDS = ("q", "k", "v", "grad", "out", "bias", "distance")
 POINTERS = {
     **dict.fromkeys(("weights", "log_sum", "delta", "total", "gradient", "ratio_at"), "*fp32"),
-    "padding": "*u8", "seed": "*i64", "threshold": "i64",
+    "padding": "*u8",
+    "seed": "*i64",
+    "threshold": "i64",
     **dict.fromkeys(("share", "cap", "alpha", "beta", "above", "below"), "fp32"),
 }
 DIVISIBLE = ("num_rows", "num_keys", "term_queries", "term_keys", "slab_entries")

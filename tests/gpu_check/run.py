@@ -4,8 +4,10 @@ Makes an environment of its own, .venv-gpu beside the project's: torch's CUDA bu
 paper (paper/). All other packages are the project's. Nothing of NVIDIA's is needed. Then runs the tests marked `paper` in it.
 
     python tests/gpu_check/run.py [--all] [ARGUMENT of pytest …]
+    python tests/gpu_check/run.py --write
 
-With --all also the tests marked `thorough`: every kernel for every card.
+With --all also the tests marked `thorough`: every kernel for every card. With --write no tests: the table paths.json is written
+anew.
 """
 
 import hashlib
@@ -39,6 +41,10 @@ def main(arguments: list[str]) -> int:
         return 0
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "JAXTYPING_DISABLE": "1", "PAPER_NAMES": "1"}
     environment.setdefault("OMP_NUM_THREADS", "1")  # nothing is computed; threads would only wait for each other
+    if arguments == ["--write"]:
+        return subprocess.run(
+            [PAPER / "run", PYTHON, HERE / "paths.py"], cwd=ROOT, env=environment, check=False
+        ).returncode
     tier = "paper" if "--all" in arguments else "paper and not thorough"
     options = [option for option in arguments if option != "--all"] or ["--durations", "10"]
     command = [PAPER / "run", PYTHON, "-m", "pytest", "-n", "0", "-m", tier, HERE, *options]

@@ -40,7 +40,8 @@ def kinds() -> Iterator[Kind]:
     for room, spec in mechanisms():
         for objective in ("causal", "masked"):
             try:
-                model = tiny(room, spec, depth=3, objective=objective, vocab=VOCAB)
+                # Sums of more than FEW_TERMS layers take another path than those of fewer.
+                model = tiny(room, spec, depth=5 if room == "scores" else 3, objective=objective, vocab=VOCAB)
             except InputError:  # a kind for causal models alone
                 continue
             yield Kind(f"{name(room, spec)} {objective}", model)

@@ -42,15 +42,20 @@ def build(folder: Path) -> None:
         source.write_text("\n".join(_stubs(set(symbols) - own)))
         version = next((version for version in symbols.values() if version), "")
         versions.write_text(f"{version} {{ global: *; }};\n")
-        linking = (f"-Wl,-soname,{name}", f"-Wl,--version-script={versions}", "-L", folder, "-lpaper", "-Wl,-rpath,$ORIGIN")
+        linking = (
+            f"-Wl,-soname,{name}",
+            f"-Wl,--version-script={versions}",
+            "-L",
+            folder,
+            "-lpaper",
+            "-Wl,-rpath,$ORIGIN",
+        )
         subprocess.run((*options, source, "-o", folder / name, *linking), check=True)
         source.unlink()
         versions.unlink()
     preloaded = ":".join(str((folder / name).resolve()) for name in ("libpaper.so", *sorted(libraries)))
     run = folder / "run"
-    run.write_text(
-        f'#!/bin/sh\nexport LD_PRELOAD="{preloaded}" TRITON_LIBCUDA_PATH="{folder.resolve()}"\nexec "$@"\n'
-    )
+    run.write_text(f'#!/bin/sh\nexport LD_PRELOAD="{preloaded}" TRITON_LIBCUDA_PATH="{folder.resolve()}"\nexec "$@"\n')
     run.chmod(0o755)
 
 
@@ -72,7 +77,8 @@ def _needed(own: set[str]) -> dict[str, dict[str, str | None]]:
         libraries.update({name: libraries.get(name, {}) for name in re.findall(pattern, dynamic)})
         undefined = _output("nm", "-D", "--undefined-only", library)
         symbols.update(
-            (found[1], found[2] or None) for found in re.finditer(rf"[UwV] ({CUDA}\w*)(?:@+(\S+))?$", undefined, re.MULTILINE)
+            (found[1], found[2] or None)
+            for found in re.finditer(rf"[UwV] ({CUDA}\w*)(?:@+(\S+))?$", undefined, re.MULTILINE)
         )
     for name, version in symbols.items():
         home = version if version in libraries else _home(name, version)

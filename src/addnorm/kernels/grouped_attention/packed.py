@@ -14,10 +14,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from addnorm.kernels.grouped_attention import launches
 from addnorm.kernels.grouped_attention.panel import Panel, carve
 from addnorm.kernels.grouped_attention.problem import AttentionProblem
 from addnorm.kernels.grouped_attention.tiles import MOST_ROWS, USUAL_ROWS, Tile, spans, tile_of
-from addnorm.kernels.grouped_attention.triton import launches
 
 MANY_KEYS = 4096
 """Keys from which a tile of causal attention has MOST_ROWS."""

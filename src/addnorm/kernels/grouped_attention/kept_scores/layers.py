@@ -23,6 +23,7 @@ from torch import Tensor
 
 from addnorm.errors import AddnormError, InputError
 from addnorm.kernels import without_autocast
+from addnorm.kernels.grouped_attention import launches
 from addnorm.kernels.grouped_attention.api import kernel_refusal
 from addnorm.kernels.grouped_attention.counting import at_once
 from addnorm.kernels.grouped_attention.kept_scores.buffers import KeptBuffers, ProductBuffers, ScoreBuffers
@@ -37,7 +38,8 @@ RUNNING_LIMIT = 4 * 2**30
 """Most bytes that impl="auto" gives to a model's two buffers: length 11 000 for one sequence with 8 heads."""
 
 RUNNING_SHARE = 0.25
-"""Most of a GPU's memory that impl="auto" gives to them. Of all memory, not of what is free: the same run takes the same path."""
+"""Most of a GPU's memory that impl="auto" gives to them. Of all memory, not of what is free, so that a run takes
+the same path every time."""
 
 STORED_LIMIT = 4 * 2**30
 """Most bytes that impl="auto" gives to a model's products: 8 layers of 8 heads at length 5 600, 32 layers at 2 800."""
@@ -73,6 +75,11 @@ def why_not_running(problem: AttentionProblem) -> str | None:
         return "expected scores without a column of further keys per row"
     if on_device(problem) and (refused := kernel_refusal(problem)) is not None:
         return refused.replace("impl='triton'", "the kernels of a GPU")
+    if on_device(problem):
+        widest, width = launches.widest("attend_sum", problem.value.dtype), max(problem.head_dim, problem.value_dim)
+        if width > widest:
+            dtype = str(problem.value.dtype).removeprefix("torch.")
+            return f"expected heads of at most {widest} entries in {dtype} on a GPU, got {width}"
     if device != "cpu" and not on_device(problem) and not at_once(problem):
         return f"expected a CPU or a CUDA device, got one of type {device}"
     if torch.compiler.is_compiling():

@@ -12,9 +12,9 @@ from torch import Tensor
 from torch.library import triton_op, wrap_triton
 from triton.runtime.interpreter import InterpretedFunction  # type: ignore[import-untyped]
 
+from addnorm.kernels.grouped_attention.launches import launch_of
 from addnorm.kernels.grouped_attention.triton.backward import differentiate_keys, differentiate_rows
 from addnorm.kernels.grouped_attention.triton.forward import attend_rows
-from addnorm.kernels.grouped_attention.triton.launches import launch_of
 
 INTERPRETED = isinstance(attend_rows, InterpretedFunction)
 """True if the kernels run in Triton's interpreter (TRITON_INTERPRET=1 when this module was first imported)."""
@@ -172,4 +172,3 @@ def arguments(
 def steps(tensor: Tensor) -> tuple[int, ...]:
     """Strides, zero along axes of one element: the kernel then reads that element for every index."""
     return tuple(0 if size == 1 else step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
-

@@ -6,10 +6,10 @@ import torch
 import triton  # type: ignore[import-untyped]
 from torch import Tensor
 
+from addnorm.kernels.grouped_attention.launches import Launch, launch_of
 from addnorm.kernels.grouped_attention.packed import block_rows, slab_entries
 from addnorm.kernels.grouped_attention.passes import Gradients
 from addnorm.kernels.grouped_attention.problem import AttentionProblem
-from addnorm.kernels.grouped_attention.triton.launches import Launch, launch_of
 from addnorm.kernels.grouped_attention.triton.operators import arguments as operator_arguments
 from addnorm.kernels.grouped_attention.triton.operators import present
 from addnorm.kernels.grouped_attention.triton.passes import score_arguments

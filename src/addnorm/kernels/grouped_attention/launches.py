@@ -44,40 +44,43 @@ class Launch:
         }
 
 
-NARROW: Mapping[str, tuple[Launch, Launch, Launch]] = {
+NARROW: Mapping[str, tuple[Launch, ...]] = {
     "attend_rows": (Launch(128, 64, 8, 2), Launch(128, 64, 8, 1), Launch(64, 64, 8, 1)),
     "differentiate_rows": (Launch(128, 64, 8, 2), Launch(64, 64, 8, 1), Launch(64, 32, 8, 1)),
     "differentiate_keys": (Launch(64, 64, 8, 1), Launch(64, 32, 8, 1), Launch(64, 32, 8, 1)),
-    "sum_terms": (Launch(64, 64, 8, 2), Launch(64, 64, 8, 1), Launch(32, 32, 8, 1)),
-    "attend_sum": (Launch(64, 64, 8, 2), Launch(64, 64, 8, 1), Launch(32, 32, 8, 1)),
-    "differentiate_sum_rows": (Launch(64, 64, 8, 1), Launch(64, 64, 8, 1), Launch(32, 32, 8, 1)),
-    "differentiate_sum_keys": (Launch(64, 32, 8, 1), Launch(64, 32, 8, 1), Launch(32, 32, 8, 1)),
+    "sum_terms": (Launch(64, 64, 8, 2), Launch(64, 64, 8, 1), Launch(64, 32, 8, 1)),
+    "attend_sum": (Launch(64, 64, 8, 2), Launch(64, 64, 8, 1), Launch(64, 32, 8, 1)),
+    "differentiate_sum_rows": (Launch(64, 64, 8, 1), Launch(64, 64, 8, 1), Launch(64, 32, 8, 1)),
+    "differentiate_sum_keys": (Launch(64, 32, 8, 1), Launch(64, 32, 8, 1), Launch(64, 32, 8, 1)),
 }
 """Of bfloat16 and float16, for each of `WIDTHS`. The kernels of a sum share their rows, by which its buffer is laid out."""
-WIDE: Mapping[str, tuple[Launch, Launch, Launch]] = {
+WIDE: Mapping[str, tuple[Launch, ...]] = {
     "attend_rows": (Launch(64, 32, 8, 1), Launch(32, 32, 8, 1), Launch(32, 32, 8, 1)),
     "differentiate_rows": (Launch(64, 32, 8, 1), Launch(32, 32, 8, 1), Launch(32, 16, 8, 1)),
     "differentiate_keys": (Launch(32, 32, 8, 1), Launch(32, 32, 8, 1), Launch(32, 16, 8, 1)),
-    "sum_terms": (Launch(32, 32, 8, 1), Launch(32, 16, 8, 1), Launch(32, 16, 8, 1)),
-    "attend_sum": (Launch(32, 32, 8, 1), Launch(32, 16, 8, 1), Launch(32, 16, 8, 1)),
-    "differentiate_sum_rows": (Launch(32, 32, 8, 1), Launch(32, 16, 8, 1), Launch(32, 16, 8, 1)),
-    "differentiate_sum_keys": (Launch(32, 32, 8, 1), Launch(32, 16, 8, 1), Launch(32, 16, 8, 1)),
+    "sum_terms": (Launch(32, 16, 8, 1),),
+    "attend_sum": (Launch(32, 16, 8, 1),),
+    "differentiate_sum_rows": (Launch(32, 16, 8, 1),),
+    "differentiate_sum_keys": (Launch(32, 16, 8, 1),),
 }
-"""Of float32, for each of `WIDTHS`."""
+"""Of float32, for each of `WIDTHS` that a kernel takes: at more, a running sum's would spill kilobytes of every thread."""
 
 
 def launch_of(kernel: str, q: Tensor, v: Tensor, num_rows: int, num_keys: int) -> Launch:
     """How a kernel is launched for queries and values of these widths; tiles are no longer than the sequence."""
     usual = usual_launch(kernel, max(q.shape[-1], v.shape[-1]), q.dtype)
-    return Launch(
-        min(usual.rows, _block(num_rows)), min(usual.keys, _block(num_keys)), usual.warps, usual.stages
-    )
+    return Launch(min(usual.rows, _block(num_rows)), min(usual.keys, _block(num_keys)), usual.warps, usual.stages)
 
 
 def usual_launch(kernel: str, width: int, dtype: torch.dtype) -> Launch:
     """The table's row for a head width and a type."""
     rows = (WIDE if dtype == torch.float32 else NARROW)[kernel]
-    return rows[next(i for i, most in enumerate(WIDTHS) if width <= most)]
+    return next(row for most, row in zip(WIDTHS, rows, strict=False) if width <= most)
+
+
+def widest(kernel: str, dtype: torch.dtype) -> int:
+    """The largest head width that a kernel takes."""
+    return WIDTHS[len((WIDE if dtype == torch.float32 else NARROW)[kernel]) - 1]
 
 
 def _block(length: int) -> int:
