@@ -172,6 +172,16 @@ def test_the_kernels_run_and_give_the_same_bits_every_time() -> None:
     assert all(torch.equal(one, other) for one, other in zip(*runs, strict=True))
 
 
+@pytest.mark.parametrize("form", ["matrix bias", "bias by distance"])
+def test_the_gradient_of_a_bias_is_the_same_where_programs_must_not_share_it(form: str) -> None:
+    # With deterministic algorithms each program has elements of its own, which are summed afterwards.
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert_equals_the_reference(replace(BASE, **SIDES[form], query=18))
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
 def test_no_tensor_has_a_matrix_of_entries() -> None:
     case = replace(BASE, query=96, key=96, terms=1, batch=1, heads=1, kv_heads=1)
     arguments = {name: on_device(value) for name, value in case.arguments().items()}

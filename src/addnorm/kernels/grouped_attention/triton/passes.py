@@ -4,11 +4,15 @@ The kernels take one tensor for all terms, so the terms are stacked for the time
 linear in the length. Autograd keeps only the layers' own tensors.
 """
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
+from addnorm.kernels.grouped_attention.distance import add_diagonals
 from addnorm.kernels.grouped_attention.passes import Gradients
 from addnorm.kernels.grouped_attention.problem import AttentionProblem
+from addnorm.kernels.grouped_attention.reference import bias_matrix
 from addnorm.kernels.grouped_attention.triton.operators import INTERPRETED, attend_grouped, differentiate_grouped
 
 WIDEST = 256
@@ -51,6 +55,10 @@ def differentiate_on_device(
 ) -> Gradients:
     """Gradients of sum(grad * out), as `differentiate_tiles` gives them."""
     p = problem
+    apart = with_own_bias(p) if bias_needed else p
+    if apart is not p:
+        found = differentiate_on_device(apart, out, log_sum, grad, bias_needed=True)
+        return replace(found, bias=summed_bias(p, found.bias))
     delta = (grad.to(p.dtype) * out.to(p.dtype)).sum(-1)
     found = differentiate_grouped(*_arguments(p), log_sum, delta, grad.contiguous(), bias_needed)
     products, d_keys, d_value, d_bias, d_distance = found
@@ -67,6 +75,35 @@ def differentiate_on_device(
         weights=d_weights,
         bias=(d_bias if p.first_distance is None else d_distance[None]) if p.bias is not None and bias_needed else None,
     )
+
+
+def with_own_bias(problem: AttentionProblem) -> AttentionProblem:
+    """The problem with a bias for every item, head, row and key, where deterministic algorithms were asked for.
+
+    Programs of several rows and items add to the gradient of one distance, or of a bias that items share, in the order in which
+    they happen to run, and so round differently each time. Apart, no two of them share an element. The price is a float32 matrix
+    per item and head.
+    """
+    p = problem
+    if p.bias is None or not torch.are_deterministic_algorithms_enabled():
+        return p
+    shape = (p.batch, p.heads, p.query, p.key)
+    if p.first_distance is None and p.bias.shape == shape:
+        return p
+    return replace(p, bias=bias_matrix(p, p.bias).expand(shape).contiguous(), first_distance=None)
+
+
+def summed_bias(problem: AttentionProblem, grad: Tensor | None) -> Tensor:
+    """The gradient of a problem's own bias from that of `with_own_bias`."""
+    p = problem
+    assert grad is not None
+    assert p.bias is not None
+    if p.first_distance is None:
+        return grad.sum_to_size(p.bias.shape)
+    total = torch.zeros_like(p.bias, dtype=torch.float32)
+    summed = grad.sum_to_size(1, p.bias.shape[1], p.query, p.key)
+    add_diagonals(total, p.first_distance, summed, slice(0, p.query), p.offset)
+    return total
 
 
 def _arguments(p: AttentionProblem) -> tuple[Tensor | int | float | bool | None, ...]:

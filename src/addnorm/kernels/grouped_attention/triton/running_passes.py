@@ -1,5 +1,6 @@
 """The passes of the running sum on a device, in Triton kernels, for ../kept_scores/running.py."""
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from addnorm.kernels.grouped_attention.passes import Gradients
 from addnorm.kernels.grouped_attention.problem import AttentionProblem
 from addnorm.kernels.grouped_attention.triton.operators import arguments as operator_arguments
 from addnorm.kernels.grouped_attention.triton.operators import present
-from addnorm.kernels.grouped_attention.triton.passes import score_arguments
+from addnorm.kernels.grouped_attention.triton.passes import score_arguments, summed_bias, with_own_bias
 from addnorm.kernels.grouped_attention.triton.running import (
     attend_sum,
     differentiate_sum_keys,
@@ -95,6 +96,18 @@ def differentiate_on_sum(
         The gradients; that of the weights is the sum of dS * S, for the caller to scale.
     """
     p = problem
+    apart = with_own_bias(p) if bias_needed else p
+    if apart is not p:
+        found = differentiate_on_sum(
+            *(apart, total, gradient, out, log_sum, grad),
+            alpha=alpha,
+            above=above,
+            below=below,
+            ratio=ratio,
+            weight_needed=weight_needed,
+            bias_needed=True,
+        )
+        return replace(found, bias=summed_bias(p, found.bias))
     query, key, value = _operands(p)
     (bias, distance, _, seed), sizes, switches = _launch(p)
     del switches["HAS_PADDING"]  # the sum is masked already
