@@ -3,7 +3,7 @@ BIN := $(VENV)/bin
 PYTHON ?= python3
 STAMP := $(VENV)/installed
 
-.PHONY: install demo test plain-tests shape-tests thorough clusters lint docs dist notebook harness soak bench clean
+.PHONY: install demo test plain-tests shape-tests thorough clusters lint docs dist notebook harness gpu-check gpu soak bench clean
 
 install: $(STAMP)
 
@@ -66,6 +66,11 @@ notebook: $(STAMP)
 harness: $(STAMP)
 	$(BIN)/python -m pip install -q --no-compile -c constraints.txt -e ".[dev,harness]"
 	$(BIN)/python -m pytest tests/hugging_face/test_hf_lm_eval.py
+
+# What a GPU would meet, on a machine without one: devices, waits, launches, memory, kernels compiled for every card. Makes
+# .venv-gpu at first (torch's CUDA build, 0.8 GB to download); without gcc or the wheel it says so and is skipped.
+gpu-check: $(STAMP)
+	$(BIN)/python tests/gpu_check/run.py
 
 # The site, offline, in build/docs/site. Warnings and broken links are errors.
 docs: $(STAMP)

@@ -33,6 +33,7 @@ class Case:
     batch: int = BATCH
     heads: int = HEADS
     sinks: bool = False
+    cap: float | None = None
 
     def __str__(self) -> str:
         return "-".join(str(value).removeprefix("torch.") for value in vars(self).values())
@@ -66,6 +67,7 @@ class Case:
             "dropout": self.dropout,
             "seed": torch.tensor(2**40 + 5) if self.dropout else None,
             "sinks": draw(self.heads) if self.sinks else None,
+            **({} if self.cap is None else {"cap": self.cap}),
         }
 
     def bias(self, draw: Callable[..., Tensor]) -> Tensor | DistanceBias:

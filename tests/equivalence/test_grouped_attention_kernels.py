@@ -14,6 +14,7 @@ from addnorm.kernels.grouped_attention.reference import reference
 
 pytest.importorskip("triton")
 
+from addnorm.kernels.grouped_attention import launches
 from addnorm.kernels.grouped_attention.triton import operators
 from sampled import sampled
 
@@ -47,6 +48,8 @@ SIDES = {
     "wide value": {"value_dim": 17},
     "whole blocks": {"query": 32, "key": 32, "padded": True},
     "sinks": {"padded": True, "dropout": 0.3, "sinks": True},
+    "cap": {"cap": 1.5, "weights": "per head"},
+    "one capped term": {"cap": 1.5, "biased": True, "by_distance": True, "terms": 1, "dropout": 0.3, "heads": 4},
 }
 # Products and sums in float32: one unit of rounding per entry of the longest sum (a row of scores, of values, of dS),
 # times the few sums that follow each other; 32 terms are one more sum.
@@ -72,7 +75,7 @@ def quick_calls(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of 16, so that short problems have several of them and a remainder."""
-    monkeypatch.setattr(operators, "tile", lambda *_: (16, 16))
+    monkeypatch.setattr(launches, "usual_launch", lambda *_: launches.Launch(16, 16, 8, 1))
 
 
 def on_device(value):
@@ -169,6 +172,16 @@ def test_the_kernels_run_and_give_the_same_bits_every_time() -> None:
     assert all(torch.equal(one, other) for one, other in zip(*runs, strict=True))
 
 
+@pytest.mark.parametrize("form", ["matrix bias", "bias by distance"])
+def test_the_gradient_of_a_bias_is_the_same_where_programs_must_not_share_it(form: str) -> None:
+    # With deterministic algorithms each program has elements of its own, which are summed afterwards.
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert_equals_the_reference(replace(BASE, **SIDES[form], query=18))
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
 def test_no_tensor_has_a_matrix_of_entries() -> None:
     case = replace(BASE, query=96, key=96, terms=1, batch=1, heads=1, kv_heads=1)
     arguments = {name: on_device(value) for name, value in case.arguments().items()}
@@ -192,7 +205,7 @@ def test_export_sees_one_call() -> None:
 def test_the_operators_keep_their_schema_and_shapes() -> None:
     q = torch.randn(2, 1, 2, 5, 4, device=DEVICE)
     weights = torch.ones(1, 2, 2, device=DEVICE)
-    given = (q, q, q[0], weights, None, None, 0, None, None, 0.0, True, 0)
+    given = (q, q, q[0], weights, None, None, 0, None, None, 0.0, True, 0, 0.0)
     out, log_sum = operators.attend_grouped(*given)
     checks = ("test_schema", "test_faketensor")
     torch.library.opcheck(operators.attend_grouped, given, test_utils=checks)

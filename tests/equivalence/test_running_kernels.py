@@ -25,7 +25,7 @@ from addnorm.kernels.grouped_attention.kept_scores import running as passes
 
 pytest.importorskip("triton")
 
-from addnorm.kernels.grouped_attention.triton import operators
+from addnorm.kernels.grouped_attention import launches
 from sampled import sampled
 
 # Triton's interpreter cannot see through the shape checker.
@@ -41,8 +41,7 @@ def kernels_with_small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernels also for tensors on a CPU; blocks of 16, so that short problems have several and a remainder."""
     for module in (layers, packed, passes):
         monkeypatch.setattr(module, "on_device", lambda _: True)
-    monkeypatch.setattr(packed, "MOST_BLOCK_ROWS", 16)
-    monkeypatch.setattr(operators, "tile", lambda *_: (16, 16))
+    monkeypatch.setattr(launches, "usual_launch", lambda *_: launches.Launch(16, 16, 8, 1))
 
 
 @dataclass(frozen=True)

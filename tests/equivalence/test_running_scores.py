@@ -82,7 +82,7 @@ def test_auto_keeps_a_sum_that_fits(monkeypatch: pytest.MonkeyPatch, kind: str, 
     heads = torch.zeros(1, shape.heads, length, shape.head_dim)
     key_heads = torch.zeros(1, shape.kv_heads, length, shape.head_dim)
     needed = running_bytes(problem_of([heads], [key_heads], key_heads, [1.0], causal=True))
-    monkeypatch.setattr(forward_context, "RUNNING_LIMIT", needed + spare)
+    monkeypatch.setattr(forward_context, "running_limit", lambda _: needed + spare)
     model(torch.zeros(1, length, dtype=torch.int64)).sum().backward()
     assert model.score_buffers.nbytes == (needed if expected else 0)
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from addnorm.cli._text import on_screen, print_json, quantity
 from addnorm.errors import InputError
@@ -35,6 +36,7 @@ def command(options: Options) -> int:
         "python": _python,
         "torch": _torch,
         "devices": _devices,
+        "GPU": _gpu,
         "disk": _disk,
         "locks": _locks,
         "executors": _executors,
@@ -71,6 +73,40 @@ def _devices(folder: Path) -> tuple[bool, str]:
     executor = LocalExecutor.create()
     kind = f"GPUs {', '.join(executor.devices)}" if executor.devices else "CPU cores"
     return True, f"{executor.slots} runs at the same time ({kind})"
+
+
+_LEAST_CAPABILITY = (8, 0)
+"""Compute capability of the first GPUs that multiply bfloat16, for which the kernels are compiled and checked."""
+
+
+def _gpu(folder: Path) -> tuple[bool, str]:
+    """Tell which GPU runs are trained on, and which way attention takes there."""
+    import torch
+
+    if not torch.cuda.is_available():
+        apple = torch.backends.mps.is_available()
+        return True, "runs are trained on the CPU" + (", not on Apple's MPS, which has no float64" if apple else "")
+    properties = torch.cuda.get_device_properties(0)
+    capability = (properties.major, properties.minor)
+    card = f"{properties.name}, compute capability {properties.major}.{properties.minor}, {quantity(properties.total_memory)}B"
+    if capability < _LEAST_CAPABILITY:
+        return False, f"{card}: 8.0 or later is expected. Set CUDA_VISIBLE_DEVICES= to train on the CPU"
+    return True, f"{card}; " + "; ".join(f"{case}: {impl}, {why}" for case, (impl, why) in _paths().items())
+
+
+def _paths() -> dict[str, tuple[str, str]]:
+    """The implementation that attention="auto" takes on this GPU in usual cases, and why."""
+    import torch
+
+    from addnorm.kernels.grouped_attention import problem_of, why_on_gpu
+
+    tensor = torch.empty(1, 1, 16, 64, dtype=torch.bfloat16, device="cuda")
+
+    def path(terms: int, **settings: Any) -> tuple[str, str]:
+        projections = [tensor] * terms
+        return why_on_gpu(problem_of(projections, projections, tensor, [1.0] * terms, causal=True, **settings))
+
+    return {"own scores": path(1), "with dropout": path(1, dropout=0.1), "scores of several layers": path(8)}
 
 
 def _executors(folder: Path) -> tuple[bool, str]:

@@ -1,7 +1,7 @@
 """Attention over summed scores, and sums over depth, each in a plain and in fast forms."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -16,3 +16,24 @@ def without_autocast(tensor: Tensor) -> Iterator[None]:
             yield
     else:
         yield
+
+
+WITHOUT_FLOAT64 = {"mps"}
+"""Types of devices that have no numbers of 64 bits."""
+
+
+def precise(device: torch.device) -> torch.device:
+    """Where to compute in float64 what a device is to have: there, or on the CPU if the device has no float64."""
+    return torch.device("cpu") if device.type in WITHOUT_FLOAT64 else device
+
+
+def constant(numbers: Sequence[float] | Sequence[Sequence[float]], device: torch.device, dtype: torch.dtype) -> Tensor:
+    """A tensor of given numbers on a device, without waiting for it.
+
+    `torch.tensor(numbers, device=device)` copies from memory that the system may move, for which the host waits until the
+    device has done everything that it was given before.
+    """
+    made = torch.tensor(numbers, dtype=dtype)
+    if device.type == "cuda" and not torch.compiler.is_compiling():
+        made = made.pin_memory()
+    return made.to(device, non_blocking=True)

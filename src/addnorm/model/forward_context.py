@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from addnorm.column import Column
 from addnorm.errors import AddnormError, InputError
 from addnorm.kernels.grouped_attention import (
-    RUNNING_LIMIT,
+    FEW_TERMS,
     STORED_LIMIT,
     AttentionProblem,
     DecodingRows,
@@ -29,6 +29,7 @@ from addnorm.kernels.grouped_attention import (
     StoredProducts,
     problem_of,
     running_bytes,
+    running_limit,
     stored_bytes,
     why_not_running,
     why_not_stored,
@@ -314,7 +315,7 @@ class ForwardContext:
                 reason = "expected a residual that does not replay the attention of earlier layers"
             if reason is None and stores:
                 return StoredProducts(self.products, depth=self.depth)
-            if reason is None and (self.impl in RUNNING or keeps_running_sum(self.scores, problem)):
+            if reason is None and (self.impl in RUNNING or keeps_running_sum(self.scores, self.depth, problem)):
                 return ReversibleSum(self.buffers)
             if self.impl in ACROSS_LAYERS:
                 raise InputError(f"attention: {self.impl}: {reason}. Use 'auto' or 'streaming'.")
@@ -328,12 +329,15 @@ def _recomputed(room: str, layer: int, what: str) -> InputError:
     )
 
 
-def keeps_running_sum(scores: Scores, problem: AttentionProblem) -> bool:
+def keeps_running_sum(scores: Scores, depth: int, problem: AttentionProblem) -> bool:
     """True if impl="auto" keeps a running sum of scores, where nothing forbids it: several layers' scores are summed with one
-    weight, and the two buffers take at most RUNNING_LIMIT bytes. Not on a GPU, where it has not been measured."""
-    if problem.value.is_cuda:
+    weight, and the two buffers take at most `running_limit` bytes. On a GPU more layers than FEW_TERMS, too: up to there the
+    kernels multiply every layer's terms again."""
+    if scores.terms(1) < 2 or scores.shared_weight(0) is None:
         return False
-    return scores.terms(1) > 1 and scores.shared_weight(0) is not None and running_bytes(problem) <= RUNNING_LIMIT
+    if problem.value.is_cuda and depth <= FEW_TERMS:
+        return False
+    return running_bytes(problem) <= running_limit(problem)
 
 
 def sums_all_layers(scores: Scores, depth: int) -> bool:

@@ -143,7 +143,7 @@ class DistancePosition(Position):
     def score_bias(self, layer: int, prepared: Measured) -> DistanceBias:
         with without_autocast(prepared.like):
             values = self.bias(layer, prepared.measured)
-        return DistanceBias(values=values.to(prepared.like.dtype), first=prepared.first)
+        return DistanceBias(values=values.to(prepared.like.dtype).to(prepared.like.device), first=prepared.first)
 
 
 @dataclass(frozen=True, kw_only=True)

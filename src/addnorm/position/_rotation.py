@@ -4,10 +4,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from addnorm.kernels import precise
+
 
 def frequencies(dim: int, theta: float, device: torch.device) -> Float[Tensor, " pairs"]:
-    """theta^{-2j/dim} for j < dim/2, in float64: at position 100 000 float32 leaves an error of 0.004 in the fastest pair."""
-    return theta ** (-torch.arange(0, dim, 2, device=device, dtype=torch.float64) / dim)
+    """theta^{-2j/dim} for j < dim/2, in float64: at position 100 000 float32 leaves an error of 0.004 in the fastest pair.
+
+    They are on the device, or on the CPU if it has no float64.
+    """
+    return theta ** (-torch.arange(0, dim, 2, device=precise(device), dtype=torch.float64) / dim)
 
 
 def turn(

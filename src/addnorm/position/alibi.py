@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from addnorm.kernels import constant, precise
 from addnorm.position import DistancePosition, PositionSpec
 from addnorm.reduction import Reduction
 from addnorm.shape import Shape
@@ -40,8 +41,8 @@ class AlibiPosition(DistancePosition):
         self.slopes = slopes
 
     def measure(self, distance: Int64[Tensor, " span"]) -> Float[Tensor, "heads span"]:
-        slopes = torch.tensor(self.slopes, device=distance.device, dtype=torch.float64)
-        return -torch.outer(slopes, distance.abs())
+        device = precise(distance.device)
+        return -torch.outer(constant(self.slopes, device, torch.float64), distance.abs().to(device))
 
     def bias(self, layer: int, measured: Float[Tensor, "heads span"]) -> Float[Tensor, "heads span"]:
         return measured

@@ -71,9 +71,10 @@ class GauAdditivePosition(DistancePosition):
         nn.init.normal_(self.get_parameter(name), std=self.init_std, generator=generator)
 
     def measure(self, distance: Int64[Tensor, " span"]) -> Waves:
-        angle = torch.outer(frequencies(self.a.shape[-1], self.theta, distance.device), distance)
+        wave = frequencies(self.a.shape[-1], self.theta, distance.device)
+        angle = torch.outer(wave, distance.to(wave.device))
         dtype = torch.promote_types(self.a.dtype, torch.float32)
-        return angle.cos().to(dtype), angle.sin().to(dtype)
+        return angle.cos().to(dtype).to(distance.device), angle.sin().to(dtype).to(distance.device)
 
     def bias(self, layer: int, measured: Waves) -> Float[Tensor, "heads span"]:
         cos, sin = measured

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from addnorm.errors import InputError
 from addnorm.fields import require_positive
+from addnorm.kernels import precise
 from addnorm.position import Position, PositionSpec
 from addnorm.position._rotation import turn
 from addnorm.reduction import Reduction
@@ -63,10 +64,11 @@ class RopePosition(Position):
 
     def prepare(self, start: int, seq: int, like: Tensor) -> Angles:
         # Angles in float64: at position 100 000 float32 leaves an error of 0.004 in the fastest pair.
-        position = torch.arange(start, start + seq, device=like.device, dtype=torch.float64)
-        pair = torch.arange(0, self.rotated, 2, device=like.device, dtype=torch.float64)
+        device = precise(like.device)
+        position = torch.arange(start, start + seq, device=device, dtype=torch.float64)
+        pair = torch.arange(0, self.rotated, 2, device=device, dtype=torch.float64)
         angle = torch.outer(position, self.theta ** (-pair / self.rotated))
-        return angle.cos().to(like.dtype), angle.sin().to(like.dtype)
+        return angle.cos().to(like.dtype).to(like.device), angle.sin().to(like.dtype).to(like.device)
 
     def rotate(
         self,

@@ -56,7 +56,8 @@ class SandwichPosition(DistancePosition):
         self.head_dim, self.scale, self.theta = head_dim, scale, theta
 
     def measure(self, distance: Int64[Tensor, " span"]) -> Float[Tensor, "1 span"]:
-        angle = torch.outer(distance, frequencies(self.head_dim, self.theta, distance.device))
+        wave = frequencies(self.head_dim, self.theta, distance.device)
+        angle = torch.outer(distance.to(wave.device), wave)
         return self.scale * angle.cos().sum(-1)[None]
 
     def bias(self, layer: int, measured: Float[Tensor, "1 span"]) -> Float[Tensor, "1 span"]:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from addnorm.errors import InputError
 from addnorm.fields import require_positive
+from addnorm.kernels import precise
 from addnorm.position import Position, PositionSpec
 from addnorm.reduction import Reduction
 from addnorm.shape import Shape
@@ -53,8 +54,9 @@ class SinusoidalPosition(Position):
     def embed(self, x: Float[Tensor, "batch seq width"], start: int) -> Float[Tensor, "batch seq width"]:
         seq, width = x.shape[1:]
         # Angles in float64: at position 100 000 float32 leaves an error of 0.004 in the fastest wave.
-        position = torch.arange(start, start + seq, device=x.device, dtype=torch.float64)
-        frequency = self.theta ** (-torch.arange(0, width, 2, device=x.device, dtype=torch.float64) / width)
+        device = precise(x.device)
+        position = torch.arange(start, start + seq, device=device, dtype=torch.float64)
+        frequency = self.theta ** (-torch.arange(0, width, 2, device=device, dtype=torch.float64) / width)
         angle = torch.outer(position, frequency)
         waves = torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(-2)
-        return x + (self.scale * waves).to(x.dtype)
+        return x + (self.scale * waves).to(x.dtype).to(x.device)

@@ -20,6 +20,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from addnorm.errors import InputError
+from addnorm.kernels import constant
 from addnorm.position import DistancePosition, PositionSpec
 from addnorm.reduction import Reduction
 from addnorm.shape import Shape
@@ -74,7 +75,7 @@ class T5Position(DistancePosition):
         nn.init.normal_(self.table, std=self.init_std, generator=generator)
 
     def measure(self, distance: Int64[Tensor, " span"]) -> Int64[Tensor, " span"]:
-        edges = torch.tensor(self.edges, device=distance.device)
+        edges = constant(self.edges, distance.device, torch.int64)
         if self.sides == "past":
             return torch.bucketize(distance, edges, right=True)
         return torch.bucketize(distance.abs(), edges, right=True) + (len(edges) + 1) * (distance < 0)

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from addnorm.errors import InputError
 from addnorm.fields import require_positive
+from addnorm.kernels import precise
 from addnorm.position import Position, PositionSpec
 from addnorm.position._rotation import frequencies, turn
 from addnorm.reduction import Reduction
@@ -72,13 +73,15 @@ class XposPosition(Position):
                 f"xpos with gamma {self.spec.gamma:g} and span {self.spec.span:g} knows {known} positions in "
                 f"{str(like.dtype).removeprefix('torch.')}, the sequence needs {start + seq}. Use a larger span or float64."
             )
-        position = torch.arange(start, start + seq, device=like.device, dtype=torch.float64)[:, None]
+        device = precise(like.device)
+        position = torch.arange(start, start + seq, device=device, dtype=torch.float64)[:, None]
         angle = position * frequencies(self.head_dim, self.spec.theta, like.device)
-        pair = torch.arange(0, self.head_dim, 2, device=like.device, dtype=torch.float64)
+        pair = torch.arange(0, self.head_dim, 2, device=device, dtype=torch.float64)
         zeta = (pair / self.head_dim + self.spec.gamma) / (1 + self.spec.gamma)
         cos, sin, grown = angle.cos(), angle.sin(), zeta ** (position / self.spec.span)
         query, key = ((cos * scale, sin * scale) for scale in (grown, 1 / grown))
-        return (query[0].to(like.dtype), query[1].to(like.dtype)), (key[0].to(like.dtype), key[1].to(like.dtype))
+        turns = (tuple(wave.to(like.dtype).to(like.device) for wave in waves) for waves in (query, key))
+        return next(turns), next(turns)
 
     def rotate(
         self,

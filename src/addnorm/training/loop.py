@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from addnorm.data import Dataset, held_batches, train_batch
 from addnorm.errors import AddnormError, InputError
+from addnorm.model.forward_context import ACROSS_LAYERS
 from addnorm.model.initialisation import generator_for
 from addnorm.model.transformer import Transformer
 from addnorm.study.definition import RunSpec
@@ -113,6 +114,8 @@ class Trainer:
 
     def compile(self) -> str | None:
         """Use a compiled form of the model in training steps. Returns None, or the reason why there is none."""
+        if (kept := getattr(self.spec.model, "attention", None)) in ACROSS_LAYERS:
+            return f"attention: {kept} keeps scores in buffers, which torch.compile cannot see. Set attention: auto to compile"
         batch = _batch_of(self.spec, self.dataset, self.step).rows(0, self.training.batch // self.shards, self.device)
 
         def trial(module: nn.Module) -> Tensor:

@@ -42,7 +42,7 @@ class Batch:
             inputs=self.inputs[first:end],
             targets=self.targets[first:end],
             mask=mask,
-            scored=None if mask is None else mask.flatten().nonzero().squeeze(1),
+            scored=None if mask is None else _ready_for(device, mask.flatten().nonzero().squeeze(1)),
         )
         return own.mapped(lambda tensor: tensor.to(device, non_blocking=True))
 
@@ -51,6 +51,11 @@ class Batch:
         tensors: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
         mapped: dict[str, Any] = {name: value if value is None else function(value) for name, value in tensors.items()}
         return Batch(**mapped)
+
+
+def _ready_for(device: torch.device, made: Tensor) -> Tensor:
+    """Copy what was made here into memory from which a GPU reads by itself, as the batch's other tensors lie already."""
+    return made.pin_memory() if device.type == "cuda" else made
 
 
 def make_batch(

@@ -198,12 +198,13 @@ def _train(run: RunFolder, events: EventWriter, stop: StopRequest, command: _Com
         if isinstance(error, Damaged | DiskError):
             raise
         return _fail(run, error)
-    except (MemoryError, RuntimeError) as error:
-        if not _is_out_of_memory(error):
+    except Exception as error:
+        failure = _of_the_device(error)
+        if failure is None:
             raise
         _log(traceback.format_exc())
         reason = str(error).partition("\n")[0]
-        return _end(run, "failed", "out of memory" + (f": {reason}" if reason else ""), ExitCode.FAILED)
+        return _end(run, "failed", failure + (f": {reason}" if reason else ""), ExitCode.FAILED)
 
 
 def _fail(run: RunFolder, error: AddnormError) -> int:
@@ -246,10 +247,19 @@ def _log(text: str) -> None:
         print(text, file=sys.stderr, flush=True)  # noqa: T201
 
 
-def _is_out_of_memory(error: MemoryError | RuntimeError) -> bool:
+def _of_the_device(error: Exception) -> str | None:
+    """What an error says of the device, if it would come again at every attempt; None for any other error."""
     import torch
 
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+    if isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error):
+        return "out of memory"
+    # Triton's errors share no base class, and the one for too little shared memory is no RuntimeError. Their modules are
+    # looked at by name: Triton is not installed everywhere.
+    if any(cls.__module__.startswith("triton.") for cls in type(error).__mro__):
+        return "a kernel cannot run on this GPU; set attention to 'sdpa' or 'streaming'"
+    if isinstance(error, torch.AcceleratorError):
+        return "the GPU failed"
+    return None
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Grouped attention: softmax( Σ_i s_i Q_i K_iᵀ + bias + mask ) V over the terms of several layers, exactly."""
 
-from addnorm.kernels.grouped_attention.api import IMPLEMENTATIONS, attend, choose, solve
+from addnorm.kernels.grouped_attention.api import FEW_TERMS, IMPLEMENTATIONS, attend, choose, solve, why_on_gpu
 from addnorm.kernels.grouped_attention.arguments import problem_of, with_value
 from addnorm.kernels.grouped_attention.counting import count_in_place_products, counting_at_once
 from addnorm.kernels.grouped_attention.decoding import DecodingRows, RunningSum
@@ -13,6 +13,7 @@ from addnorm.kernels.grouped_attention.kept_scores import (
     ScoreBuffers,
     StoredProducts,
     running_bytes,
+    running_limit,
     stored_bytes,
     why_not_running,
     why_not_stored,
@@ -23,6 +24,7 @@ from addnorm.kernels.grouped_attention.problem import AttentionProblem, Normalis
 count_in_place_products()
 
 __all__ = [
+    "FEW_TERMS",
     "IMPLEMENTATIONS",
     "RUNNING_LIMIT",
     "STORED_LIMIT",
@@ -44,9 +46,11 @@ __all__ = [
     "num_visible",
     "problem_of",
     "running_bytes",
+    "running_limit",
     "solve",
     "stored_bytes",
     "why_not_running",
     "why_not_stored",
+    "why_on_gpu",
     "with_value",
 ]

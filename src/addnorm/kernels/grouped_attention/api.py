@@ -13,7 +13,7 @@ from addnorm.kernels.grouped_attention.autograd_function import attend_by_passes
 from addnorm.kernels.grouped_attention.distance import DistanceBias
 from addnorm.kernels.grouped_attention.problem import AttentionProblem
 from addnorm.kernels.grouped_attention.reference import reference
-from addnorm.kernels.grouped_attention.sdpa import holds_matrix, sdpa
+from addnorm.kernels.grouped_attention.sdpa import FLASH_WIDTH, holds_matrix, sdpa
 from addnorm.kernels.grouped_attention.streaming import streaming
 
 
@@ -179,16 +179,18 @@ def choose(problem: AttentionProblem) -> str:
         summed width 16: 0.4 / 0.5 / 0.7      32: 0.6 / 0.8 / 1.0-1.1     64: 0.8-0.9 / 1.0 / 1.4-1.5
                     128: 0.9-1.1 / 1.1-1.3 / 1.5-1.8                     512: 1.3 / 2.2 / 2.3
 
-    because the value is padded with zeros to the summed width. "triton" is taken only by name: it has not been measured
-    against the others on an accelerator.
+    because the value is padded with zeros to the summed width. On a GPU: `why_on_gpu`.
     """
     p = problem
-    if p.normalisation != "softmax" or p.cap is not None or p.column_keys:
+    fused_cap = p.value.is_cuda and not torch.compiler.is_exporting()
+    if p.normalisation != "softmax" or (p.cap is not None and not fused_cap) or p.column_keys:
         # Squared ReLU has no sum to recognise, so that rows by rows are as good in a graph.
         whole = torch.compiler.is_exporting() and p.seed is None and p.normalisation != "squared_relu"
         return "reference" if whole else "streaming"
     if torch.compiler.is_exporting() and p.seed is None:
         return "sdpa" if p.sinks is None else "reference"
+    if p.value.is_cuda:
+        return why_on_gpu(p)[0]
     if p.seed is not None or p.sinks is not None or holds_matrix(p):
         return "streaming"
     if p.value.is_meta:
@@ -197,3 +199,33 @@ def choose(problem: AttentionProblem) -> str:
     if len(p.queries) == 1:
         return "sdpa" if p.head_dim == p.value_dim else "streaming"
     return "sdpa" if p.value_dim <= len(p.queries) * p.head_dim <= SDPA_WIDTH else "streaming"
+
+
+FEW_TERMS = 3
+"""Largest number of terms with one shared weight that the kernels of this folder multiply again in every layer."""
+
+
+def why_on_gpu(problem: AttentionProblem) -> tuple[str, str]:
+    """The implementation that impl="auto" takes for tensors on a CUDA device, and why, in a sentence.
+
+    Decided by operations and bytes on paper, not by time: no card was there. A loop over tiles, hundreds of launches for each
+    layer, is left to what no kernel serves: softpick, squared ReLU, columns and float64.
+    """
+    p, terms = problem, len(problem.queries)
+    if p.normalisation != "softmax" or p.column_keys:
+        return "streaming", "no kernel has another function than the softmax, or a column of further keys per row"
+    refused = kernel_refusal(p)
+    plain = p.seed is None and p.sinks is None and p.cap is None and not holds_matrix(p)
+    if not plain:
+        side = "dropout, sinks, a cap, a window, padding or a bias stay inside the kernel, and no matrix is made"
+        return ("triton", side) if refused is None else ("streaming", refused)
+    if terms == 1 and p.head_dim == p.value_dim:
+        return "sdpa", "one layer's scores: torch's Flash kernel"
+    if terms <= FEW_TERMS and isinstance(p.weights, float) and refused is None:
+        return "triton", f"at most {FEW_TERMS} terms of one weight: each is multiplied in the kernel, without a copy"
+    width = terms * p.head_dim
+    if max(width, p.value_dim) <= FLASH_WIDTH:
+        return "sdpa", f"terms side by side are at most {FLASH_WIDTH} wide: torch's Flash kernel"
+    if width % 8 == 0 and p.value_dim % 8 == 0:
+        return "sdpa", f"terms side by side are wider than {FLASH_WIDTH}: torch's memory-efficient kernel"
+    return ("triton", "widths that torch's kernels do not take") if refused is None else ("streaming", refused)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from addnorm.errors import InputError, UnknownName
+from addnorm.kernels import constant
 from addnorm.kernels.grouped_attention.distance import DistanceBias
 from addnorm.kernels.grouped_attention.problem import AttentionProblem, Normalisation
 
@@ -225,7 +226,7 @@ def _weights(given: Sequence[float | int] | Tensor, q: tuple[Tensor, ...]) -> fl
     if len(set(numbers)) == 1:
         return float(numbers[0])
     dtype = torch.float64 if q[0].dtype == torch.float64 else torch.float32
-    return torch.tensor([[numbers]], dtype=dtype, device=q[0].device)
+    return constant([numbers], q[0].device, dtype)[None]
 
 
 def _seed(seed: Tensor | None, dropout: float, value: Tensor) -> Tensor | None:

@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from addnorm.kernels.grouped_attention import launches
 from addnorm.kernels.grouped_attention.panel import Panel, carve
 from addnorm.kernels.grouped_attention.problem import AttentionProblem
 from addnorm.kernels.grouped_attention.tiles import MOST_ROWS, USUAL_ROWS, Tile, spans, tile_of
@@ -62,11 +63,6 @@ class Layout:
                 yield panel, tiles
 
 
-MOST_BLOCK_ROWS = 64
-LEAST_BLOCK_ROWS = 16
-"""Fewest rows of a product in a kernel."""
-
-
 def on_device(problem: AttentionProblem) -> bool:
     """True if the sum is kept by kernels for a GPU, False if by tiles of a CPU."""
     return problem.value.is_cuda
@@ -74,10 +70,7 @@ def on_device(problem: AttentionProblem) -> bool:
 
 def block_rows(problem: AttentionProblem) -> int:
     """Query rows of a block, a power of two; the same for every layer of a model."""
-    rows = LEAST_BLOCK_ROWS
-    while rows < min(problem.query, MOST_BLOCK_ROWS):
-        rows *= 2
-    return rows
+    return launches.launch_of("attend_sum", problem.queries[-1], problem.value, problem.query, problem.key).rows
 
 
 def slab_entries(problem: AttentionProblem) -> int:

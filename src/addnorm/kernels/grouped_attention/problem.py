@@ -122,12 +122,13 @@ class AttentionProblem:
 
     @property
     def tile_dtype(self) -> torch.dtype:
-        """Type of a tile's factors, scores and probabilities: bfloat16 if the processor multiplies it, else `dtype`.
+        """Type of a tile's factors, scores and probabilities: bfloat16 if the device multiplies it, else `dtype`.
 
-        Products add in float32 and round once, when a tile is written, as softmax(Q Kᵀ) V in bfloat16 does.
+        Products add in float32 and round once, when a tile is written, as softmax(Q Kᵀ) V in bfloat16 does. Scores in float16
+        would end at 65504, so they are kept in float32.
         """
-        narrow = self.value.dtype == torch.bfloat16 and self.value.device.type == "cpu" and MULTIPLIES_BFLOAT16
-        return torch.bfloat16 if narrow else self.dtype
+        multiplies = self.value.is_cuda or (self.value.device.type == "cpu" and MULTIPLIES_BFLOAT16)
+        return torch.bfloat16 if self.value.dtype == torch.bfloat16 and multiplies else self.dtype
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,6 +142,7 @@ class ProblemSettings:
     sliding_window: int | None
     dropout: float
     first_distance: int | None
+    cap: float | None = None
 
     @classmethod
     def of(cls, problem: AttentionProblem) -> "ProblemSettings":
@@ -152,6 +154,7 @@ class ProblemSettings:
             sliding_window=problem.sliding_window,
             dropout=problem.dropout,
             first_distance=problem.first_distance,
+            cap=problem.cap,
         )
 
     def problem(self, tensors: Sequence[Tensor | None]) -> AttentionProblem:
@@ -173,6 +176,7 @@ class ProblemSettings:
             dropout=self.dropout,
             seed=seed,
             normalisation="softmax",
+            cap=self.cap,
             sinks=sinks,
         )
 

@@ -16,6 +16,9 @@ from addnorm.errors import InputError
 from addnorm.kernels.grouped_attention.problem import AttentionProblem, visible
 from addnorm.kernels.grouped_attention.reference import bias_matrix
 
+FLASH_WIDTH = 256
+"""Largest width of torch's Flash kernel."""
+
 
 def sdpa(problem: AttentionProblem) -> Tensor:
     """Compute the attended values; memory is linear in the length unless `holds_matrix`.
@@ -29,6 +32,14 @@ def sdpa(problem: AttentionProblem) -> Tensor:
     queries, keys = _side_by_side(p)
     width = max(queries.shape[-1], p.value_dim)
     mask, alive = _mask(p)
+    if p.value.is_cuda and width > FLASH_WIDTH:
+        # Only torch's memory-efficient kernel takes these. It needs neither equal widths nor padding, and knows no groups: given
+        # groups, torch would silently hold the matrix.
+        keys, value = (tensor.repeat_interleave(p.group, 1) if p.group > 1 else tensor for tensor in (keys, p.value))
+        scale = p.weights if isinstance(p.weights, float) else 1.0
+        causal = p.causal and mask is None and p.query > 1
+        wide = F.scaled_dot_product_attention(queries, keys, value, attn_mask=mask, is_causal=causal, scale=scale)
+        return wide if alive is None else wide.masked_fill(~alive, 0.0)
     attended = F.scaled_dot_product_attention(
         _filled(queries, width),
         _filled(keys, width),

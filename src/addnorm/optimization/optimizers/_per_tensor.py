@@ -1,4 +1,8 @@
-"""Base of optimizers that update one parameter after the other."""
+"""Base of optimizers that update one parameter after the other, or, on a GPU, a whole group with each operation.
+
+`update` is the formula. `update_together` is the same with torch's operations over lists, each of which a GPU starts once for all
+parameters: starting them one by one takes longer than computing them.
+"""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -6,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 from addnorm.optimization.optimizers._eager import EagerOptimizer
 
@@ -26,8 +31,12 @@ class PerTensor(EagerOptimizer):
         """Update every parameter that has a gradient."""
         for group in self.param_groups:
             self.begin(group)
-            for parameter in group["params"]:
-                if parameter.grad is not None:
+            trained = [parameter for parameter in group["params"] if parameter.grad is not None]
+            # A parameter of which every rank has a share is no plain one, and torch's lists do not take it.
+            if trained and all(parameter.is_cuda and type(parameter) is Parameter for parameter in trained):
+                self.update_together(trained, [p.grad for p in trained], group, [self.state[p] for p in trained])
+            else:
+                for parameter in trained:
                     self.update(parameter, parameter.grad, group, self.state[parameter])
 
     def begin(self, group: dict[str, Any]) -> None:
@@ -43,6 +52,28 @@ class PerTensor(EagerOptimizer):
             group: its group, with the step's `lr`.
             state: its state, empty in its first step; tensors and plain numbers.
         """
+
+    def update_together(
+        self, parameters: list[Tensor], grads: list[Tensor], group: dict[str, Any], states: list[dict[str, Any]]
+    ) -> None:
+        """Change parameters of one group in place, as `update` would one by one."""
+        for parameter, grad, state in zip(parameters, grads, states, strict=True):
+            self.update(parameter, grad, group, state)
+
+
+def running_means(states: list[dict[str, Any]], name: str, values: list[Tensor], decay: float) -> list[Tensor]:
+    """`running_mean` of several states."""
+    for state, value in zip(states, values, strict=True):
+        if name not in state:
+            state[name] = torch.zeros_like(value)
+    means: list[Tensor] = [state[name] for state in states]
+    torch._foreach_lerp_(means, values, 1 - decay)
+    return means
+
+
+def unbiased(states: list[dict[str, Any]], means: list[Tensor], decay: float) -> list[Tensor]:
+    """Running means that started at zero, without the weight of that start; `step` of each state counts its updates."""
+    return list(torch._foreach_div(means, [1 - decay ** state["step"] for state in states]))
 
 
 def running_mean(state: dict[str, Any], name: str, value: Tensor, decay: float) -> Tensor:
@@ -60,3 +91,18 @@ def adam_direction(state: dict[str, Any], grad: Tensor, betas: tuple[float, floa
     mean = running_mean(state, "mean", grad, betas[0]) / (1 - betas[0] ** state["step"])
     square = running_mean(state, "square", grad.square(), betas[1]) / (1 - betas[1] ** state["step"])
     return mean.div_(square.sqrt_().add_(eps))
+
+
+def adam_directions(
+    states: list[dict[str, Any]], grads: list[Tensor], betas: tuple[float, float], eps: float
+) -> list[Tensor]:
+    """`adam_direction` of several gradients."""
+    for state in states:
+        state["step"] = state.get("step", 0) + 1
+    directions = unbiased(states, running_means(states, "mean", grads, betas[0]), betas[0])
+    squares = running_means(states, "square", list(torch._foreach_mul(grads, grads)), betas[1])
+    roots = unbiased(states, squares, betas[1])
+    torch._foreach_sqrt_(roots)
+    torch._foreach_add_(roots, eps)
+    torch._foreach_div_(directions, roots)
+    return directions

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from addnorm.fields import require
 from addnorm.optimization.optimizers import Group, OptimizerSpec
-from addnorm.optimization.optimizers._per_tensor import PerTensor
+from addnorm.optimization.optimizers._per_tensor import PerTensor, running_means
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,3 +56,17 @@ class Lion(PerTensor):
         step = torch.lerp(grad, state["momentum"], first).sign_()
         parameter.mul_(1 - group["lr"] * group["weight_decay"]).sub_(step, alpha=group["lr"])
         state["momentum"].lerp_(grad, 1 - second)
+
+    def update_together(
+        self, parameters: list[Tensor], grads: list[Tensor], group: dict[str, Any], states: list[dict[str, Any]]
+    ) -> None:
+        """Change parameters of one group in place."""
+        first, second = group["betas"]
+        for parameter, state in zip(parameters, states, strict=True):
+            if "momentum" not in state:
+                state["momentum"] = torch.zeros_like(parameter)
+        steps = torch._foreach_lerp(grads, [state["momentum"] for state in states], first)
+        torch._foreach_sign_(steps)
+        torch._foreach_mul_(parameters, 1 - group["lr"] * group["weight_decay"])
+        torch._foreach_sub_(parameters, steps, alpha=group["lr"])
+        running_means(states, "momentum", grads, second)

@@ -24,7 +24,13 @@ from torch import Tensor, nn
 
 from addnorm.fields import require, require_positive
 from addnorm.optimization.optimizers import Group, OptimizerSpec, parameter_groups
-from addnorm.optimization.optimizers._per_tensor import PerTensor, adam_direction, running_mean
+from addnorm.optimization.optimizers._per_tensor import (
+    PerTensor,
+    adam_direction,
+    adam_directions,
+    running_mean,
+    running_means,
+)
 
 _A, _B, _C = 3.4445, -4.7750, 2.0315
 _ITERATIONS = 5
@@ -87,10 +93,40 @@ class Muon(PerTensor):
             momentum = running_mean(state, "momentum", grad, spec.momentum)
             step = orthogonalised(torch.lerp(grad, momentum, spec.momentum) if spec.nesterov else momentum)
             rows, columns = parameter.shape[-2:]
-            step.mul_(max(1.0, rows / columns) ** 0.5 if spec.scale == "shape" else 0.2 * max(rows, columns) ** 0.5)
+            step.mul_(_step_size(rows, columns, spec.scale))
         else:
             step = adam_direction(state, grad, spec.betas, spec.eps)
         parameter.mul_(1 - rate * group["weight_decay"]).sub_(step, alpha=rate)
+
+    def update_together(
+        self, parameters: list[Tensor], grads: list[Tensor], group: dict[str, Any], states: list[dict[str, Any]]
+    ) -> None:
+        """Change parameters of one group in place; matrices of one shape are orthogonalised as one stack."""
+        spec, rate = self._spec, _rate(group, self._spec)
+        if _is_orthogonalised(group):
+            moved = running_means(states, "momentum", grads, spec.momentum)
+            moved = list(torch._foreach_lerp(grads, moved, spec.momentum)) if spec.nesterov else moved
+            steps = _orthogonalised_by_shape(moved)
+            sizes = [matrix.shape[-2:] for matrix in parameters]
+            torch._foreach_mul_(steps, [_step_size(rows, columns, spec.scale) for rows, columns in sizes])
+        else:
+            steps = adam_directions(states, grads, spec.betas, spec.eps)
+        torch._foreach_mul_(parameters, 1 - rate * group["weight_decay"])
+        torch._foreach_sub_(parameters, steps, alpha=rate)
+
+
+def _step_size(rows: int, columns: int, scale: str) -> float:
+    return float(max(1.0, rows / columns) ** 0.5 if scale == "shape" else 0.2 * max(rows, columns) ** 0.5)
+
+
+def _orthogonalised_by_shape(matrices: list[Tensor]) -> list[Tensor]:
+    steps: list[Tensor] = list(matrices)
+    for shape in dict.fromkeys(matrix.shape for matrix in matrices):
+        places = [i for i, matrix in enumerate(matrices) if matrix.shape == shape]
+        stack = orthogonalised(torch.stack([matrices[i] for i in places]))
+        for i, step in zip(places, stack, strict=True):
+            steps[i] = step
+    return steps
 
 
 def orthogonalised(matrix: Tensor) -> Tensor:

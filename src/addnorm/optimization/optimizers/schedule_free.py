@@ -23,7 +23,7 @@ from torch import Tensor
 
 from addnorm.fields import require, require_positive
 from addnorm.optimization.optimizers import Group, OptimizerSpec
-from addnorm.optimization.optimizers._per_tensor import PerTensor, running_mean
+from addnorm.optimization.optimizers._per_tensor import PerTensor, running_mean, running_means, unbiased
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,3 +94,24 @@ class ScheduleFree(PerTensor):
         # y of the new x and z, without x: y is a mean of both, and so is its move.
         parameter.lerp_(state["z"], share).sub_(step, alpha=rate * (1 - first * (1 - share)))
         state["z"].sub_(step, alpha=rate)
+
+    def update_together(
+        self, parameters: list[Tensor], grads: list[Tensor], group: dict[str, Any], states: list[dict[str, Any]]
+    ) -> None:
+        """Change parameters of one group in place."""
+        (first, second), rate, share = group["betas"], group["lr"], group["share"]
+        for parameter, state in zip(parameters, states, strict=True):
+            if "z" not in state:
+                state["z"] = parameter.detach().clone()
+            state["step"] = state.get("step", 0) + 1
+        iterates = [state["z"] for state in states]
+        squares = running_means(states, "square", list(torch._foreach_mul(grads, grads)), second)
+        roots = unbiased(states, squares, second)
+        torch._foreach_sqrt_(roots)
+        torch._foreach_add_(roots, group["eps"])
+        steps = torch._foreach_div(grads, roots)
+        torch._foreach_mul_(parameters, 1 - rate * group["weight_decay"])
+        torch._foreach_mul_(iterates, 1 - rate * group["weight_decay"])
+        torch._foreach_lerp_(parameters, iterates, share)
+        torch._foreach_sub_(parameters, steps, alpha=rate * (1 - first * (1 - share)))
+        torch._foreach_sub_(iterates, steps, alpha=rate)

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from addnorm.fields import require, require_at_least
 from addnorm.optimization.optimizers import Group, OptimizerSpec
-from addnorm.optimization.optimizers._per_tensor import PerTensor, running_mean
+from addnorm.optimization.optimizers._per_tensor import PerTensor, running_mean, running_means
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,10 +71,32 @@ class Tiger(PerTensor):
         step = torch.sign(momentum).add_(parameter, alpha=group["weight_decay"])
         parameter.sub_(step.mul_(_eta(parameter, group)))
 
+    def update_together(
+        self, parameters: list[Tensor], grads: list[Tensor], group: dict[str, Any], states: list[dict[str, Any]]
+    ) -> None:
+        """Change parameters of one group in place."""
+        steps = list(torch._foreach_sign(running_means(states, "momentum", grads, group["beta"])))
+        torch._foreach_add_(steps, parameters, alpha=group["weight_decay"])
+        apart = [step for parameter, step in zip(parameters, steps, strict=True) if _is_elementwise(parameter, group)]
+        if apart:
+            torch._foreach_mul_(apart, group["lr"] / 2)
+        matrices = [(p, step) for p, step in zip(parameters, steps, strict=True) if not _is_elementwise(p, group)]
+        if matrices:
+            sizes = list(torch._foreach_norm([matrix for matrix, _ in matrices]))
+            torch._foreach_div_(sizes, [matrix.numel() ** 0.5 for matrix, _ in matrices])
+            torch._foreach_clamp_min_(sizes, group["rms_floor"])
+            torch._foreach_mul_(sizes, float(group["lr"]))
+            torch._foreach_mul_([step for _, step in matrices], sizes)
+        torch._foreach_sub_(parameters, steps)
+
+
+def _is_elementwise(parameter: Tensor, group: Mapping[str, Any]) -> bool:
+    # One-dimensional parameters are element-wise in any group, so that groups made by hand are safe too.
+    return group["role"] == "elementwise" or parameter.ndim < 2
+
 
 def _eta(parameter: Tensor, group: Mapping[str, Any]) -> float | torch.Tensor:
-    # One-dimensional parameters are element-wise in any group, so that groups made by hand are safe too.
-    if group["role"] == "elementwise" or parameter.ndim < 2:
+    if _is_elementwise(parameter, group):
         return float(group["lr"] / 2)
     rms: torch.Tensor = parameter.detach().square().mean().sqrt()
     return rms.clamp_min(group["rms_floor"]) * float(group["lr"])

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from addnorm.errors import AddnormError, InputError
 from addnorm.kernels import without_autocast
+from addnorm.kernels.grouped_attention import launches
 from addnorm.kernels.grouped_attention.api import kernel_refusal
 from addnorm.kernels.grouped_attention.counting import at_once
 from addnorm.kernels.grouped_attention.kept_scores.buffers import KeptBuffers, ProductBuffers, ScoreBuffers
@@ -36,6 +37,10 @@ from addnorm.kernels.grouped_attention.problem import AttentionProblem, ProblemS
 RUNNING_LIMIT = 4 * 2**30
 """Most bytes that impl="auto" gives to a model's two buffers: length 11 000 for one sequence with 8 heads."""
 
+RUNNING_SHARE = 0.25
+"""Most of a GPU's memory that impl="auto" gives to them. Of all memory, not of what is free, so that a run takes
+the same path every time."""
+
 STORED_LIMIT = 4 * 2**30
 """Most bytes that impl="auto" gives to a model's products: 8 layers of 8 heads at length 5 600, 32 layers at 2 800."""
 
@@ -43,6 +48,13 @@ STORED_LIMIT = 4 * 2**30
 def running_bytes(problem: AttentionProblem) -> int:
     """Bytes of the two buffers that training with a running sum of this problem's sizes keeps."""
     return 2 * Layout.of(problem).entries * problem.dtype.itemsize
+
+
+def running_limit(problem: AttentionProblem) -> int:
+    """Most bytes that impl="auto" gives to the two buffers on the problem's device."""
+    if not problem.value.is_cuda:
+        return RUNNING_LIMIT
+    return int(RUNNING_SHARE * torch.cuda.get_device_properties(problem.value.device).total_memory)
 
 
 def stored_bytes(problem: AttentionProblem, *, depth: int) -> int:
@@ -63,6 +75,11 @@ def why_not_running(problem: AttentionProblem) -> str | None:
         return "expected scores without a column of further keys per row"
     if on_device(problem) and (refused := kernel_refusal(problem)) is not None:
         return refused.replace("impl='triton'", "the kernels of a GPU")
+    if on_device(problem):
+        widest, width = launches.widest("attend_sum", problem.value.dtype), max(problem.head_dim, problem.value_dim)
+        if width > widest:
+            dtype = str(problem.value.dtype).removeprefix("torch.")
+            return f"expected heads of at most {widest} entries in {dtype} on a GPU, got {width}"
     if device != "cpu" and not on_device(problem) and not at_once(problem):
         return f"expected a CPU or a CUDA device, got one of type {device}"
     if torch.compiler.is_compiling():
@@ -134,10 +151,11 @@ class ReversibleSum(KeptScores):
     def layer(self, problem: AttentionProblem, settings: dict[str, Any]) -> tuple[SummedLayer, float | Tensor]:
         p, index = problem, settings["index"]
         weight = p.weights if isinstance(p.weights, float) else p.weights[0, 0, -1]
+        learned = isinstance(weight, Tensor) and on_device(p)
         if index == len(self._weights):  # else this layer is computed again
-            self._weights.append(_number(weight))
+            self._weights.append(1.0 if learned else _number(weight))
         weights = tuple(self._weights[: index + 1])
-        return SummedLayer(buffers=self._buffers, weights=weights, **settings), weight
+        return SummedLayer(buffers=self._buffers, weights=weights, learned=learned, **settings), weight
 
 
 class StoredProducts(KeptScores):

@@ -33,7 +33,9 @@ class SummedLayer(KeptLayer):
 
     buffers: ScoreBuffers
     weights: tuple[float, ...]
-    """Weight of the sum at every layer so far."""
+    """Weight of the sum at every layer so far; 1 for weights that a GPU alone knows (`ratio_on_device`)."""
+    learned: bool = False
+    """True if a tensor holds the layer's weight."""
 
     def scale(self, index: int) -> float:
         """The positive factor with which the buffer holds the sum for a layer: its weight where that can be."""
@@ -46,6 +48,16 @@ class SummedLayer(KeptLayer):
     def ratio(self) -> float:
         """This layer's scores as a multiple of what the buffer holds."""
         return self.weights[-1] / self.scale(self.index)
+
+    def ratio_on_device(self, weights: Tensor | None) -> float | Tensor | None:
+        """The ratio for the kernels; None for 1.
+
+        A learned weight stays on the device: the host would have to wait for it in every layer. The buffer then holds the sum
+        with factor 1, for all layers.
+        """
+        if self.learned:
+            return weights
+        return None if self.ratio == 1.0 else self.ratio
 
     @property
     def beta(self) -> float:
@@ -90,7 +102,7 @@ class SummedLayer(KeptLayer):
             self.buffers.holds = None
             forward: tuple[Tensor, ...]
             if on_device(p):
-                forward = self._attend_on_device(own_term(p), total, adds=not recomputed)
+                forward = self._attend_on_device(own_term(p), total, weights, adds=not recomputed)
             else:
                 forward = (self._attend(p, total, adds=not recomputed),)
             self.buffers.holds = (self.number, index + 1)
@@ -113,7 +125,9 @@ class SummedLayer(KeptLayer):
                 write_attended(panel, rows, _probabilities(self, panel, scores, buffer, rows), out)
         return out
 
-    def _attend_on_device(self, own: AttentionProblem, total: Tensor, *, adds: bool) -> tuple[Tensor, Tensor]:
+    def _attend_on_device(
+        self, own: AttentionProblem, total: Tensor, weights: Tensor | None, *, adds: bool
+    ) -> tuple[Tensor, Tensor]:
         from addnorm.kernels.grouped_attention.triton.running_passes import attend_on_sum
 
         return attend_on_sum(
@@ -121,7 +135,7 @@ class SummedLayer(KeptLayer):
             total,
             alpha=self.scale(self.index),
             beta=self.beta,
-            ratio=self.ratio,
+            ratio=self.ratio_on_device(weights),
             adds=adds,
             first=not self.index,
         )
@@ -148,7 +162,7 @@ class SummedLayer(KeptLayer):
             # factor, by which the gradient is divided: d(sum) / d(a sum) = 1 / a.
             above = None if token is None else token[1] / self.scale(index)
             if forward:
-                found = self._differentiate_on_device(own, forward, grad, total, begun, above, needed)
+                found = self._differentiate_on_device(own, weights, forward, grad, total, begun, above, needed)
             else:
                 zeros = p.value.new_zeros((), dtype=torch.float64) if needed.weights else None
                 found = new_gradients(own, zeros, bias_needed=needed.bias)
@@ -171,6 +185,7 @@ class SummedLayer(KeptLayer):
     def _differentiate_on_device(
         self,
         own: AttentionProblem,
+        weights: Tensor | None,
         forward: Sequence[Tensor],
         grad: Tensor | None,
         total: Tensor,
@@ -190,10 +205,9 @@ class SummedLayer(KeptLayer):
             log_sum,
             grad,
             alpha=scale,
-            factor=self.ratio,
             above=above,
             below=1 / self.beta if needed.earlier else None,
-            ratio=self.ratio,
+            ratio=self.ratio_on_device(weights),
             weight_needed=needed.weights,
             bias_needed=needed.bias,
         )

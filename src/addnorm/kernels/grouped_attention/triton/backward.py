@@ -1,8 +1,10 @@
 """The backward kernels: one owns query rows, one owns keys, so that no sum depends on the order of programs.
 
-Both compute a tile's scores again. Sums over all terms at once would not fit a program's registers, so each program
-adds its products to its own rows of a float32 array in memory. The additions are atomic only in form: no two programs
-share an element, and their order within a program is fixed, so results are the same every time.
+Both compute a tile's scores again. The gradient of one term's rows stays in registers until its program ends (ALONE). Sums over
+several terms at once would not fit there, so each program adds its products to its own rows of a float32 array in memory. Those
+additions are atomic only in form: no two programs share an element, and their order within a program is fixed, so results are
+the same every time. A load, a sum and a store instead would be wrong: two turns of the loop may give an element to different
+threads, and only an atomic addition is seen by the others without a barrier.
 """
 
 # Triton has no type information, and its compiler reads the signatures itself.
@@ -45,11 +47,11 @@ def tile_gradient(
 def differentiate_rows(
     q, k, v, weights, bias, distance, padding, seed, log_sum, delta, grad, d_q, d_bias, d_distance,
     threshold, share, heads, kv_heads, num_terms, term_queries, term_keys, num_rows, num_keys,
-    bias_batch, bias_head, bias_row, bias_column, distance_head, distance_first,
+    bias_batch, bias_head, bias_row, bias_column, distance_head, distance_first, cap,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, BLOCK_DIM: tl.constexpr, BLOCK_VALUE: tl.constexpr,
     BLOCK_ROWS: tl.constexpr, BLOCK_KEYS: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr,
     HAS_BIAS: tl.constexpr, HAS_DISTANCE: tl.constexpr, HAS_PADDING: tl.constexpr, DROPS: tl.constexpr,
-    UPCAST: tl.constexpr, BIAS_NEEDED: tl.constexpr,
+    CAPPED: tl.constexpr, ALONE: tl.constexpr, UPCAST: tl.constexpr, BIAS_NEEDED: tl.constexpr,
 ):  # fmt: skip
     """U_i = dS K_i for every term into d_q (zeros before), and dS summed into the bias's gradient where asked for."""
     slab = tl.program_id(1)
@@ -70,14 +72,18 @@ def differentiate_rows(
     row_grad = tl.load(
         grad + at_row[:, None] * VALUE_DIM + values[None, :], mask=row_mask[:, None] & value_mask, other=0.0
     )
+    term_queries, term_keys = tl.cast(term_queries, tl.int64), tl.cast(term_keys, tl.int64)  # see summed_scores
+    dim_mask = (dims < HEAD_DIM)[None, :]
+    at_own = d_q + q_rows + rows[:, None] * HEAD_DIM + dims[None, :]
+    own = tl.zeros((BLOCK_ROWS, BLOCK_DIM), dtype=tl.float32)
     stop = end_of_keys(start, rows_before, num_keys, BLOCK_ROWS, CAUSAL)
     for key in range(first_key(start, rows_before, WINDOW, BLOCK_KEYS), stop, BLOCK_KEYS):
         columns = key + tl.arange(0, BLOCK_KEYS)
-        scores = summed_scores(
+        scores, slope = summed_scores(
             q + q_rows, k + kv_rows * HEAD_DIM, weights + slab * num_terms, bias, distance, padding,
             rows, columns, batch, head, num_terms, term_queries, term_keys, num_rows, num_keys,
-            bias_batch, bias_head, bias_row, bias_column, distance_head, distance_first,
-            HEAD_DIM, BLOCK_DIM, CAUSAL, WINDOW, HAS_BIAS, HAS_DISTANCE, HAS_PADDING, UPCAST,
+            bias_batch, bias_head, bias_row, bias_column, distance_head, distance_first, cap,
+            HEAD_DIM, BLOCK_DIM, CAUSAL, WINDOW, HAS_BIAS, HAS_DISTANCE, HAS_PADDING, CAPPED, UPCAST,
         )  # fmt: skip
         column_mask = columns < num_keys
         at = v + kv_rows * VALUE_DIM + columns[:, None] * VALUE_DIM + values[None, :]
@@ -91,24 +97,31 @@ def differentiate_rows(
                 d_bias, d_distance, d_scores, scores > float("-inf"), rows, columns, batch, head, rows_before,
                 bias_batch, bias_head, bias_row, bias_column, distance_head, distance_first, HAS_BIAS, HAS_DISTANCE,
             )  # fmt: skip
+        if CAPPED:  # after the bias, which is added to what the cap has bounded
+            d_scores *= slope
         narrow = d_scores.to(value.dtype)
-        for term in range(num_terms):
-            key_at = k + kv_rows * HEAD_DIM + term * term_keys + columns[:, None] * HEAD_DIM + dims[None, :]
-            keys = tl.load(key_at, mask=column_mask[:, None] & (dims < HEAD_DIM)[None, :], other=0.0)
-            q_at = d_q + q_rows + term * term_queries + rows[:, None] * HEAD_DIM + dims[None, :]
-            part = product(narrow, keys, UPCAST)
-            tl.atomic_add(q_at, part, mask=row_mask[:, None] & (dims < HEAD_DIM)[None, :], sem="relaxed")
+        at_key = k + kv_rows * HEAD_DIM + columns[:, None] * HEAD_DIM + dims[None, :]
+        if ALONE:
+            keys = tl.load(at_key, mask=column_mask[:, None] & dim_mask, other=0.0)
+            own += product(narrow, keys, UPCAST)
+        else:
+            for term in range(num_terms):
+                keys = tl.load(at_key + term * term_keys, mask=column_mask[:, None] & dim_mask, other=0.0)
+                part = product(narrow, keys, UPCAST)
+                tl.atomic_add(at_own + term * term_queries, part, mask=row_mask[:, None] & dim_mask, sem="relaxed")
+    if ALONE:
+        tl.store(at_own, own, mask=row_mask[:, None] & dim_mask)
 
 
 @triton.jit
 def differentiate_keys(
     q, k, v, weights, bias, distance, padding, seed, log_sum, delta, grad, d_k, d_v,
     threshold, share, heads, kv_heads, num_terms, term_queries, term_keys, num_rows, num_keys,
-    bias_batch, bias_head, bias_row, bias_column, distance_head, distance_first,
+    bias_batch, bias_head, bias_row, bias_column, distance_head, distance_first, cap,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, BLOCK_DIM: tl.constexpr, BLOCK_VALUE: tl.constexpr,
     BLOCK_ROWS: tl.constexpr, BLOCK_KEYS: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr,
     HAS_BIAS: tl.constexpr, HAS_DISTANCE: tl.constexpr, HAS_PADDING: tl.constexpr, DROPS: tl.constexpr,
-    UPCAST: tl.constexpr,
+    CAPPED: tl.constexpr, ALONE: tl.constexpr, UPCAST: tl.constexpr,
 ):  # fmt: skip
     """dV of one block of keys, and dK_i for every term into d_k (zeros before), over all query heads of the group."""
     slab = tl.program_id(1)
@@ -124,6 +137,10 @@ def differentiate_keys(
     at_value = kv_rows * VALUE_DIM + columns[:, None] * VALUE_DIM + values[None, :]
     value = tl.load(v + at_value, mask=column_mask[:, None] & value_mask, other=0.0)
     d_value = tl.zeros((BLOCK_KEYS, BLOCK_VALUE), dtype=tl.float32)
+    term_queries, term_keys = tl.cast(term_queries, tl.int64), tl.cast(term_keys, tl.int64)  # see summed_scores
+    dim_mask = (dims < HEAD_DIM)[None, :]
+    at_own = d_k + kv_rows * HEAD_DIM + columns[:, None] * HEAD_DIM + dims[None, :]
+    own = tl.zeros((BLOCK_KEYS, BLOCK_DIM), dtype=tl.float32)
 
     begin = first_row(first, rows_before, BLOCK_ROWS, CAUSAL)
     stop = end_of_rows(first, rows_before, num_rows, WINDOW, BLOCK_KEYS)
@@ -134,12 +151,12 @@ def differentiate_keys(
             rows = row + tl.arange(0, BLOCK_ROWS)
             row_mask = rows < num_rows
             at_row = q_slab * num_rows + rows
-            scores = summed_scores(
+            scores, slope = summed_scores(
                 q + q_slab * num_rows * HEAD_DIM, k + kv_rows * HEAD_DIM, weights + q_slab * num_terms,
                 bias, distance, padding,
                 rows, columns, batch, head, num_terms, term_queries, term_keys, num_rows, num_keys,
-                bias_batch, bias_head, bias_row, bias_column, distance_head, distance_first,
-                HEAD_DIM, BLOCK_DIM, CAUSAL, WINDOW, HAS_BIAS, HAS_DISTANCE, HAS_PADDING, UPCAST,
+                bias_batch, bias_head, bias_row, bias_column, distance_head, distance_first, cap,
+                HEAD_DIM, BLOCK_DIM, CAUSAL, WINDOW, HAS_BIAS, HAS_DISTANCE, HAS_PADDING, CAPPED, UPCAST,
             )  # fmt: skip
             row_grad = tl.load(
                 grad + at_row[:, None] * VALUE_DIM + values[None, :], mask=row_mask[:, None] & value_mask, other=0.0
@@ -150,11 +167,18 @@ def differentiate_keys(
                 threshold, share, DROPS, UPCAST,
             )  # fmt: skip
             d_value += product(tl.trans(met).to(row_grad.dtype), row_grad, UPCAST)
+            if CAPPED:
+                d_scores *= slope
             narrow = tl.trans(d_scores).to(row_grad.dtype)
-            for term in range(num_terms):
-                q_at = q + q_slab * num_rows * HEAD_DIM + term * term_queries + rows[:, None] * HEAD_DIM + dims[None, :]
-                queries = tl.load(q_at, mask=row_mask[:, None] & (dims < HEAD_DIM)[None, :], other=0.0)
-                part = tl.load(weights + q_slab * num_terms + term) * product(narrow, queries, UPCAST)
-                k_at = d_k + kv_rows * HEAD_DIM + term * term_keys + columns[:, None] * HEAD_DIM + dims[None, :]
-                tl.atomic_add(k_at, part, mask=column_mask[:, None] & (dims < HEAD_DIM)[None, :], sem="relaxed")
+            at_query = q + q_slab * num_rows * HEAD_DIM + rows[:, None] * HEAD_DIM + dims[None, :]
+            if ALONE:
+                queries = tl.load(at_query, mask=row_mask[:, None] & dim_mask, other=0.0)
+                own += tl.load(weights + q_slab) * product(narrow, queries, UPCAST)
+            else:
+                for term in range(num_terms):
+                    queries = tl.load(at_query + term * term_queries, mask=row_mask[:, None] & dim_mask, other=0.0)
+                    part = tl.load(weights + q_slab * num_terms + term) * product(narrow, queries, UPCAST)
+                    tl.atomic_add(at_own + term * term_keys, part, mask=column_mask[:, None] & dim_mask, sem="relaxed")
+    if ALONE:
+        tl.store(at_own, own, mask=column_mask[:, None] & dim_mask)
     tl.store(d_v + at_value, d_value, mask=column_mask[:, None] & value_mask)

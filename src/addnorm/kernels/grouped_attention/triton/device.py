@@ -53,14 +53,19 @@ def summed_scores(
     q, k, weights, bias, distance, padding,
     rows, columns, batch, head,
     num_terms, term_queries, term_keys, num_rows, num_keys,
-    bias_batch, bias_head, bias_row, bias_column, distance_head, distance_first,
+    bias_batch, bias_head, bias_row, bias_column, distance_head, distance_first, cap,
     HEAD_DIM: tl.constexpr, BLOCK_DIM: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr,
-    HAS_BIAS: tl.constexpr, HAS_DISTANCE: tl.constexpr, HAS_PADDING: tl.constexpr, UPCAST: tl.constexpr,
+    HAS_BIAS: tl.constexpr, HAS_DISTANCE: tl.constexpr, HAS_PADDING: tl.constexpr, CAPPED: tl.constexpr,
+    UPCAST: tl.constexpr,
 ):  # fmt: skip
-    """Σ_i s_i Q_i K_iᵀ + bias of one tile, float32; what a row may not see is -inf.
+    """(scores of one tile, the cap's derivative there): cap(Σ_i s_i Q_i K_iᵀ) + bias, float32; what a row may not see is -inf.
 
-    q and k point at this (item, head) in the first term; term_queries and term_keys are the steps to the next term.
+    q and k point at this (item, head) in the first term; term_queries and term_keys are the steps to the next term. Without
+    a cap the derivative is not to be read.
     """
+    # The step between terms times the term passes 2³¹ at 8 sequences of 32 heads, 4096 positions and width 128 from the 16th
+    # term on; a 32-bit product would wrap and read other terms' numbers.
+    term_queries, term_keys = tl.cast(term_queries, tl.int64), tl.cast(term_keys, tl.int64)
     dims = tl.arange(0, BLOCK_DIM)
     row_mask = (rows < num_rows)[:, None] & (dims < HEAD_DIM)[None, :]
     key_mask = (dims < HEAD_DIM)[:, None] & (columns < num_keys)[None, :]
@@ -72,12 +77,17 @@ def summed_scores(
         keys = tl.load(k + term * term_keys + k_at, mask=key_mask, other=0.0)
         # The weight scales the product, not the operand: a narrow operand would be rounded once more.
         scores += tl.load(weights + term) * product(queries, keys, UPCAST)
+    slope = scores
+    if CAPPED:  # tanh(x) = 1 - 2 / (exp(2x) + 1), which is right where exp overflows
+        bounded = 1.0 - 2.0 / (tl.exp(2.0 / cap * scores) + 1.0)
+        slope = 1.0 - bounded * bounded
+        scores = cap * bounded
     seen = seen_keys(padding, rows, columns, batch, num_rows, num_keys, CAUSAL, WINDOW, HAS_PADDING)
     scores = with_bias(
         scores, seen, bias, distance, rows, columns, batch, head, num_keys - num_rows,
         bias_batch, bias_head, bias_row, bias_column, distance_head, distance_first, HAS_BIAS, HAS_DISTANCE,
     )  # fmt: skip
-    return tl.where(seen, scores, float("-inf"))
+    return tl.where(seen, scores, float("-inf")), slope
 
 
 @triton.jit
@@ -114,7 +124,8 @@ def add_bias_gradient(
 @triton.jit
 def bias_places(bias, rows, columns, batch, head, bias_batch, bias_head, bias_row, bias_column):
     """Pointers to a tile's entries of a matrix of biases."""
-    at = bias + batch * bias_batch + head * bias_head
+    # One head's matrix may have 2³¹ / heads entries and more, so every factor but the last is 64 bits wide.
+    at = bias + tl.cast(batch, tl.int64) * bias_batch + tl.cast(head, tl.int64) * bias_head
     return at + rows.to(tl.int64)[:, None] * bias_row + columns.to(tl.int64)[None, :] * bias_column
 
 

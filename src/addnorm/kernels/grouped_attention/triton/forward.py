@@ -19,11 +19,11 @@ from addnorm.kernels.grouped_attention.triton.device import (
 def attend_rows(
     q, k, v, weights, bias, distance, padding, seed, out, log_sum,
     threshold, share, heads, kv_heads, num_terms, term_queries, term_keys, num_rows, num_keys,
-    bias_batch, bias_head, bias_row, bias_column, distance_head, distance_first,
+    bias_batch, bias_head, bias_row, bias_column, distance_head, distance_first, cap,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, BLOCK_DIM: tl.constexpr, BLOCK_VALUE: tl.constexpr,
     BLOCK_ROWS: tl.constexpr, BLOCK_KEYS: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr,
     HAS_BIAS: tl.constexpr, HAS_DISTANCE: tl.constexpr, HAS_PADDING: tl.constexpr, DROPS: tl.constexpr,
-    UPCAST: tl.constexpr,
+    CAPPED: tl.constexpr, UPCAST: tl.constexpr,
 ):  # fmt: skip
     """Rows of out and log_sum of one (item, head), with every tile's scores summed over terms."""
     slab = tl.program_id(1)
@@ -41,11 +41,11 @@ def attend_rows(
     stop = end_of_keys(start, rows_before, num_keys, BLOCK_ROWS, CAUSAL)
     for key in range(first_key(start, rows_before, WINDOW, BLOCK_KEYS), stop, BLOCK_KEYS):
         columns = key + tl.arange(0, BLOCK_KEYS)
-        scores = summed_scores(
+        scores, _ = summed_scores(
             q + q_rows, k + kv_rows * HEAD_DIM, weights + slab * num_terms, bias, distance, padding,
             rows, columns, batch, head, num_terms, term_queries, term_keys, num_rows, num_keys,
-            bias_batch, bias_head, bias_row, bias_column, distance_head, distance_first,
-            HEAD_DIM, BLOCK_DIM, CAUSAL, WINDOW, HAS_BIAS, HAS_DISTANCE, HAS_PADDING, UPCAST,
+            bias_batch, bias_head, bias_row, bias_column, distance_head, distance_first, cap,
+            HEAD_DIM, BLOCK_DIM, CAUSAL, WINDOW, HAS_BIAS, HAS_DISTANCE, HAS_PADDING, CAPPED, UPCAST,
         )  # fmt: skip
         top, mass, total = attend_tile(
             scores, top, mass, total, v, kv_rows, rows, columns, num_keys, seed, batch, head, threshold, share,

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.library import triton_op, wrap_triton
 from triton.runtime.interpreter import InterpretedFunction  # type: ignore[import-untyped]
 
+from addnorm.kernels.grouped_attention.launches import launch_of
 from addnorm.kernels.grouped_attention.triton.backward import differentiate_keys, differentiate_rows
 from addnorm.kernels.grouped_attention.triton.forward import attend_rows
 
@@ -33,15 +34,23 @@ def attend_grouped(
     dropout: float,
     causal: bool,
     sliding_window: int,
+    cap: float,
 ) -> tuple[Tensor, Tensor]:
     """(attended values, log-sum-exp of every row): q [term, batch, heads, query, head_dim], weights [batch, heads, term]."""
     _, batch, heads, num_rows, _ = q.shape
     out = v.new_empty(batch, heads, num_rows, v.shape[-1])
     log_sum = v.new_empty(batch, heads, num_rows, dtype=torch.float32)
-    sizes, settings = launch(q, k, v, bias, distance, distance_first, padding, seed, dropout, causal, sliding_window)
-    grid = (triton.cdiv(num_rows, settings["BLOCK_ROWS"]), batch * heads)
-    wrap_triton(attend_rows)[grid](
-        q, k, v, weights, *present(v, bias, distance, padding, seed), out, log_sum, **_terms(q, k), **sizes, **settings
+    given = (bias, distance, distance_first, padding, seed, dropout, causal, sliding_window)
+    sizes, switches = arguments(q, k, v, *given)
+    tiles = launch_of("attend_rows", q, v, num_rows, k.shape[3])
+    wrap_triton(attend_rows)[triton.cdiv(num_rows, tiles.rows), batch * heads](
+        *(q, k, v, weights, *present(v, bias, distance, padding, seed), out, log_sum),
+        **_terms(q, k),
+        **sizes,
+        cap=cap,
+        CAPPED=cap > 0,
+        **switches,
+        **tiles.arguments(),
     )
     return out, log_sum
 
@@ -66,6 +75,7 @@ def differentiate_grouped(
     dropout: float,
     causal: bool,
     sliding_window: int,
+    cap: float,
     log_sum: Tensor,
     delta: Tensor,
     grad: Tensor,
@@ -77,14 +87,18 @@ def differentiate_grouped(
     d_q, d_k = torch.zeros_like(q, dtype=torch.float32), torch.zeros_like(k, dtype=torch.float32)
     d_v = torch.empty_like(v, dtype=torch.float32)
     d_bias, d_distance = _sums(v, bias, distance, bias_needed)
-    sizes, settings = launch(q, k, v, bias, distance, distance_first, padding, seed, dropout, causal, sliding_window)
+    given = (bias, distance, distance_first, padding, seed, dropout, causal, sliding_window)
+    sizes, switches = arguments(q, k, v, *given)
     inputs = (q, k, v, weights, *present(v, bias, distance, padding, seed), log_sum, delta, grad)
-    grid = (triton.cdiv(num_rows, settings["BLOCK_ROWS"]), batch * heads)
-    wrap_triton(differentiate_rows)[grid](
-        *inputs, d_q, d_bias, d_distance, **_terms(q, k), **sizes, **settings, BIAS_NEEDED=bias_needed
+    shared = {**_terms(q, k), **sizes, "cap": cap, "CAPPED": cap > 0, "ALONE": len(q) == 1, **switches}
+    tiles = launch_of("differentiate_rows", q, v, num_rows, num_keys)
+    wrap_triton(differentiate_rows)[triton.cdiv(num_rows, tiles.rows), batch * heads](
+        *inputs, d_q, d_bias, d_distance, **shared, BIAS_NEEDED=bias_needed, **tiles.arguments()
     )
-    grid = (triton.cdiv(num_keys, settings["BLOCK_KEYS"]), batch * kv_heads)
-    wrap_triton(differentiate_keys)[grid](*inputs, d_k, d_v, **_terms(q, k), **sizes, **settings)
+    tiles = launch_of("differentiate_keys", q, v, num_rows, num_keys)
+    wrap_triton(differentiate_keys)[triton.cdiv(num_keys, tiles.keys), batch * kv_heads](
+        *inputs, d_k, d_v, **shared, **tiles.arguments()
+    )
     return d_q, d_k, d_v, d_bias, d_distance
 
 
@@ -111,7 +125,7 @@ def present(v: Tensor, *tensors: Tensor | None) -> tuple[Tensor, ...]:
     return tuple(v if tensor is None else tensor for tensor in tensors)
 
 
-def launch(
+def arguments(
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -124,7 +138,7 @@ def launch(
     causal: bool,
     sliding_window: int,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Compute the arguments of every kernel besides tensors and terms: run-time sizes and compile-time constants."""
+    """The arguments of every kernel besides tensors, terms and tiles: run-time sizes and compile-time constants."""
     heads, num_rows, head_dim = q.shape[-3:]
     kv_heads, num_keys = k.shape[-3:-1]
     bias_steps = (0, 0, 0, 0) if bias is None else steps(bias)
@@ -139,14 +153,11 @@ def launch(
         "distance_head": 0 if distance is None else steps(distance)[0],
         "distance_first": distance_first,
     }
-    rows, keys = tile(head_dim, v.shape[-1], q.dtype, num_rows, num_keys)
-    settings = {
+    switches = {
         "HEAD_DIM": head_dim,
         "VALUE_DIM": v.shape[-1],
         "BLOCK_DIM": max(16, triton.next_power_of_2(head_dim)),
         "BLOCK_VALUE": max(16, triton.next_power_of_2(v.shape[-1])),
-        "BLOCK_ROWS": rows,
-        "BLOCK_KEYS": keys,
         "CAUSAL": causal,
         "WINDOW": sliding_window,
         "HAS_BIAS": bias is not None,
@@ -155,21 +166,9 @@ def launch(
         "DROPS": seed is not None,
         "UPCAST": INTERPRETED and q.dtype == torch.bfloat16,
     }
-    return sizes, settings
+    return sizes, switches
 
 
 def steps(tensor: Tensor) -> tuple[int, ...]:
     """Strides, zero along axes of one element: the kernel then reads that element for every index."""
     return tuple(0 if size == 1 else step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
-
-
-def tile(head_dim: int, value_dim: int, dtype: torch.dtype, num_rows: int, num_keys: int) -> tuple[int, int]:
-    """(BLOCK_ROWS, BLOCK_KEYS): 128 × 64 for narrow types, 64 × 32 where operands or rows are wide; less for short ones.
-
-    Not tuned on a device: chosen so that scores, one term's operands and the values of a tile fit beside each other
-    in the 227 KiB of shared memory and the registers of one multiprocessor.
-    """
-    wide = dtype == torch.float32 or max(head_dim, value_dim) > 128
-    rows, keys = (64, 32) if wide else (128, 64)
-    shrunk = [max(16, min(most, triton.next_power_of_2(n))) for most, n in ((rows, num_rows), (keys, num_keys))]
-    return shrunk[0], shrunk[1]

@@ -4,11 +4,15 @@ The kernels take one tensor for all terms, so the terms are stacked for the time
 linear in the length. Autograd keeps only the layers' own tensors.
 """
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
+from addnorm.kernels.grouped_attention.distance import add_diagonals
 from addnorm.kernels.grouped_attention.passes import Gradients
 from addnorm.kernels.grouped_attention.problem import AttentionProblem
+from addnorm.kernels.grouped_attention.reference import bias_matrix
 from addnorm.kernels.grouped_attention.triton.operators import INTERPRETED, attend_grouped, differentiate_grouped
 
 WIDEST = 256
@@ -18,8 +22,6 @@ WIDEST = 256
 def refusal(problem: AttentionProblem) -> str | None:
     """Return the error message for a problem that these kernels do not support; None if they do."""
     p = problem
-    if p.cap is not None:
-        return f"impl='triton' takes no cap of scores, got {p.cap}. Use impl='streaming'."
     if p.normalisation != "softmax":
         return f"impl='triton' takes normalisation='softmax', got '{p.normalisation}'. Use impl='streaming'."
     if p.column_keys:
@@ -53,6 +55,10 @@ def differentiate_on_device(
 ) -> Gradients:
     """Gradients of sum(grad * out), as `differentiate_tiles` gives them."""
     p = problem
+    apart = with_own_bias(p) if bias_needed else p
+    if apart is not p:
+        found = differentiate_on_device(apart, out, log_sum, grad, bias_needed=True)
+        return replace(found, bias=summed_bias(p, found.bias))
     delta = (grad.to(p.dtype) * out.to(p.dtype)).sum(-1)
     found = differentiate_grouped(*_arguments(p), log_sum, delta, grad.contiguous(), bias_needed)
     products, d_keys, d_value, d_bias, d_distance = found
@@ -71,9 +77,39 @@ def differentiate_on_device(
     )
 
 
+def with_own_bias(problem: AttentionProblem) -> AttentionProblem:
+    """The problem with a bias for every item, head, row and key, where deterministic algorithms were asked for.
+
+    Programs of several rows and items add to the gradient of one distance, or of a bias that items share, in the order in which
+    they happen to run, and so round differently each time. Apart, no two of them share an element. The price is a float32 matrix
+    per item and head.
+    """
+    p = problem
+    if p.bias is None or not torch.are_deterministic_algorithms_enabled():
+        return p
+    shape = (p.batch, p.heads, p.query, p.key)
+    if p.first_distance is None and p.bias.shape == shape:
+        return p
+    return replace(p, bias=bias_matrix(p, p.bias).expand(shape).contiguous(), first_distance=None)
+
+
+def summed_bias(problem: AttentionProblem, grad: Tensor | None) -> Tensor:
+    """The gradient of a problem's own bias from that of `with_own_bias`."""
+    p = problem
+    assert grad is not None
+    assert p.bias is not None
+    if p.first_distance is None:
+        return grad.sum_to_size(p.bias.shape)
+    total = torch.zeros_like(p.bias, dtype=torch.float32)
+    summed = grad.sum_to_size(1, p.bias.shape[1], p.query, p.key)
+    add_diagonals(total, p.first_distance, summed, slice(0, p.query), p.offset)
+    return total
+
+
 def _arguments(p: AttentionProblem) -> tuple[Tensor | int | float | bool | None, ...]:
     """The arguments that both operators share."""
-    return (torch.stack(p.queries), torch.stack(p.keys), p.value.contiguous(), _weights(p), *score_arguments(p))
+    stacked = torch.stack(p.queries), torch.stack(p.keys)
+    return (*stacked, p.value.contiguous(), _weights(p), *score_arguments(p), p.cap or 0.0)
 
 
 def score_arguments(

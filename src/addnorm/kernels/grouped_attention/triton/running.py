@@ -62,6 +62,12 @@ def _weighted(
 
 
 @triton.jit
+def _ratio(at, SCALED: tl.constexpr):
+    """The layer's scores as a multiple of what the buffer holds: a number in memory, since a learned weight is known there alone."""
+    return tl.load(at) if SCALED else 1.0
+
+
+@triton.jit
 def sum_terms(
     q, k, weights, padding, total,
     heads, kv_heads, num_terms, term_queries, term_keys, num_rows, num_keys, slab_entries,
@@ -78,12 +84,12 @@ def sum_terms(
     stop = end_of_keys(start, rows_before, num_keys, BLOCK_ROWS, CAUSAL)
     for key in range(first_key(start, rows_before, WINDOW, BLOCK_KEYS), stop, BLOCK_KEYS):
         columns = key + tl.arange(0, BLOCK_KEYS)
-        scores = summed_scores(
+        scores, _ = summed_scores(
             q + slab.to(tl.int64) * num_rows * HEAD_DIM,
             k + (batch.to(tl.int64) * kv_heads + kv_head) * num_keys * HEAD_DIM,
             weights + slab * num_terms, q, q, padding, rows, columns, batch, head,
-            num_terms, term_queries, term_keys, num_rows, num_keys, 0, 0, 0, 0, 0, 0,
-            HEAD_DIM, BLOCK_DIM, CAUSAL, WINDOW, False, False, HAS_PADDING, UPCAST,
+            num_terms, term_queries, term_keys, num_rows, num_keys, 0, 0, 0, 0, 0, 0, 1.0,
+            HEAD_DIM, BLOCK_DIM, CAUSAL, WINDOW, False, False, HAS_PADDING, False, UPCAST,
         )  # fmt: skip
         places, inside = _places(slab, start, rows, columns, slab_entries, num_rows, num_keys, BLOCK_ROWS, CAUSAL)
         tl.store(total + places, scores, mask=inside)
@@ -91,8 +97,8 @@ def sum_terms(
 
 @triton.jit
 def attend_sum(
-    q, k, v, total, bias, distance, padding, seed, out, log_sum,
-    alpha, beta, ratio,
+    q, k, v, total, bias, distance, padding, seed, ratio_at, out, log_sum,
+    alpha, beta,
     threshold, share, heads, kv_heads, num_rows, num_keys, slab_entries,
     bias_batch, bias_head, bias_row, bias_column, distance_head, distance_first,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, BLOCK_DIM: tl.constexpr, BLOCK_VALUE: tl.constexpr,
@@ -104,6 +110,7 @@ def attend_sum(
 
     Without ADDS the sum has the product already. FIRST writes and masks the sum instead of reading it.
     """
+    ratio = _ratio(ratio_at, SCALED)
     slab = tl.program_id(1)
     batch, head = slab // heads, slab % heads
     kv_head = head // (heads // kv_heads)
@@ -151,8 +158,8 @@ def attend_sum(
 
 @triton.jit
 def differentiate_sum_rows(
-    k, v, total, gradient, bias, distance, seed, log_sum, delta, grad, d_q, d_bias, d_distance, d_weight,
-    alpha, factor, above, ratio,
+    k, v, total, gradient, bias, distance, seed, ratio_at, log_sum, delta, grad, d_q, d_bias, d_distance, d_weight,
+    alpha, above,
     threshold, share, heads, kv_heads, num_rows, num_keys, slab_entries,
     bias_batch, bias_head, bias_row, bias_column, distance_head, distance_first,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, BLOCK_DIM: tl.constexpr, BLOCK_VALUE: tl.constexpr,
@@ -161,7 +168,8 @@ def differentiate_sum_rows(
     UPCAST: tl.constexpr, SCALED: tl.constexpr, HAS_GRAD: tl.constexpr, HAS_ABOVE: tl.constexpr,
     BIAS_NEEDED: tl.constexpr, WEIGHT_NEEDED: tl.constexpr,
 ):  # fmt: skip
-    """G <- factor dS + above G and dQ = alpha G K of one block of rows; each block's share of sum(dS * S); dS into the bias."""
+    """G <- ratio dS + above G and dQ = alpha G K of one block of rows; each block's share of sum(dS * S); dS into the bias."""
+    ratio = _ratio(ratio_at, SCALED)
     slab = tl.program_id(1)
     batch, head = slab // heads, slab % heads
     kv_head = head // (heads // kv_heads)
@@ -209,7 +217,7 @@ def differentiate_sum_rows(
                     d_bias, d_distance, d_scores, seen, rows, columns, batch, head, rows_before,
                     bias_batch, bias_head, bias_row, bias_column, distance_head, distance_first, HAS_BIAS, HAS_DISTANCE,
                 )  # fmt: skip
-            carried += factor * d_scores
+            carried += ratio * d_scores
         tl.store(gradient + places, carried, mask=inside)
         d_queries += product(carried.to(keys.dtype), keys, UPCAST)
     at_query = d_q + at_row[:, None] * HEAD_DIM + dims[None, :]
@@ -220,8 +228,8 @@ def differentiate_sum_rows(
 
 @triton.jit
 def differentiate_sum_keys(
-    q, k, v, total, gradient, bias, distance, seed, log_sum, grad, d_k, d_v,
-    alpha, below, ratio,
+    q, k, v, total, gradient, bias, distance, seed, ratio_at, log_sum, grad, d_k, d_v,
+    alpha, below,
     threshold, share, heads, kv_heads, num_rows, num_keys, slab_entries,
     bias_batch, bias_head, bias_row, bias_column, distance_head, distance_first,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, BLOCK_DIM: tl.constexpr, BLOCK_VALUE: tl.constexpr,
@@ -230,6 +238,7 @@ def differentiate_sum_keys(
     UPCAST: tl.constexpr, SCALED: tl.constexpr, HAS_GRAD: tl.constexpr, LAST: tl.constexpr,
 ):  # fmt: skip
     """dV and dK = alpha G^T Q of one block of keys, over the heads of its group; S <- below (S - alpha Q K^T) unless LAST."""
+    ratio = _ratio(ratio_at, SCALED)
     slab = tl.program_id(1)
     batch, kv_head = slab // kv_heads, slab % kv_heads
     group = heads // kv_heads
@@ -241,8 +250,7 @@ def differentiate_sum_keys(
     column_mask = columns < num_keys
     value_mask = (values < VALUE_DIM)[None, :]
     dim_mask = dims < HEAD_DIM
-    at_key = (kv_rows + columns)[None, :] * HEAD_DIM + dims[:, None]
-    keys = tl.load(k + at_key, mask=dim_mask[:, None] & column_mask[None, :], other=0.0)
+    PART: tl.constexpr = min(BLOCK_DIM, 32)
     d_value = tl.zeros((BLOCK_KEYS, BLOCK_VALUE), dtype=tl.float32)
     d_keys = tl.zeros((BLOCK_KEYS, BLOCK_DIM), dtype=tl.float32)
 
@@ -273,7 +281,18 @@ def differentiate_sum_keys(
                 row_grad = tl.load(at_grad, mask=row_mask[:, None] & value_mask, other=0.0)
                 d_value += product(tl.trans(met).to(row_grad.dtype), row_grad, UPCAST)
             if not LAST:
-                tl.store(total + places, below * (held - alpha * product(queries, keys, UPCAST)), mask=inside)
+                # Both factors are read again, 32 entries of a head at a time. Queries that serve two products, as left and as
+                # right factor, would be in registers in two arrangements, and keys that were loaded before the loop in every
+                # warp: kilobytes of each thread were spilled. The compiler unrolls a constant loop, which would undo this.
+                own = tl.zeros((BLOCK_ROWS, BLOCK_KEYS), dtype=tl.float32)
+                for begin_dim in tl.range(0, HEAD_DIM, PART, num_stages=1, loop_unroll_factor=1):
+                    some = begin_dim + tl.arange(0, PART)
+                    at_left = q + at_row[:, None] * HEAD_DIM + some[None, :]
+                    left = tl.load(at_left, mask=row_mask[:, None] & (some < HEAD_DIM)[None, :], other=0.0)
+                    at_right = k + (kv_rows + columns)[None, :] * HEAD_DIM + some[:, None]
+                    right = tl.load(at_right, mask=(some < HEAD_DIM)[:, None] & column_mask[None, :], other=0.0)
+                    own += product(left, right, UPCAST)
+                tl.store(total + places, below * (held - alpha * own), mask=inside)
     at_d_key = d_k + (kv_rows + columns)[:, None] * HEAD_DIM + dims[None, :]
     tl.store(at_d_key, alpha * d_keys, mask=column_mask[:, None] & dim_mask[None, :])
     at_d_value = d_v + (kv_rows + columns)[:, None] * VALUE_DIM + values[None, :]

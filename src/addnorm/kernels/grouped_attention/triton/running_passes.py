@@ -1,16 +1,19 @@
 """The passes of the running sum on a device, in Triton kernels, for ../kept_scores/running.py."""
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 import triton  # type: ignore[import-untyped]
 from torch import Tensor
 
+from addnorm.kernels.grouped_attention.launches import Launch, launch_of
 from addnorm.kernels.grouped_attention.packed import block_rows, slab_entries
 from addnorm.kernels.grouped_attention.passes import Gradients
 from addnorm.kernels.grouped_attention.problem import AttentionProblem
-from addnorm.kernels.grouped_attention.triton.operators import launch, present
-from addnorm.kernels.grouped_attention.triton.passes import score_arguments
+from addnorm.kernels.grouped_attention.triton.operators import arguments as operator_arguments
+from addnorm.kernels.grouped_attention.triton.operators import present
+from addnorm.kernels.grouped_attention.triton.passes import score_arguments, summed_bias, with_own_bias
 from addnorm.kernels.grouped_attention.triton.running import (
     attend_sum,
     differentiate_sum_keys,
@@ -18,24 +21,27 @@ from addnorm.kernels.grouped_attention.triton.running import (
     sum_terms,
 )
 
+Ratio = float | Tensor | None
+"""A layer's scores as a multiple of what the buffer holds; a tensor of one number on the device; None for 1."""
+
 
 def sum_on_device(problem: AttentionProblem, total: Tensor, *, alpha: float) -> None:
     """Write the masked sum of all the problem's terms, times alpha, into a flat buffer."""
     p = problem
     queries, keys = torch.stack(p.queries), torch.stack(p.keys)
     weights = queries.new_full((p.batch, p.heads, len(p.queries)), alpha, dtype=torch.float32)
-    (*_, padding, _), _, settings = _launch(p)
-    names = ("HEAD_DIM", "BLOCK_DIM", "BLOCK_ROWS", "BLOCK_KEYS", "CAUSAL", "WINDOW", "HAS_PADDING", "UPCAST")
+    (*_, padding, _), _, switches = _launch(p)
+    names = ("HEAD_DIM", "BLOCK_DIM", "CAUSAL", "WINDOW", "HAS_PADDING", "UPCAST")
     with torch.cuda.device_of(p.value):
         sum_terms[_by_rows(p)](
             queries, keys, weights, padding, total,
             p.heads, p.kv_heads, len(p.queries), queries.stride(0), keys.stride(0), p.query, p.key, slab_entries(p),
-            **{name: settings[name] for name in names},
+            **{name: switches[name] for name in names}, **_tiles("sum_terms", p).arguments(),
         )  # fmt: skip
 
 
 def attend_on_sum(
-    problem: AttentionProblem, total: Tensor, *, alpha: float, beta: float, ratio: float, adds: bool, first: bool
+    problem: AttentionProblem, total: Tensor, *, alpha: float, beta: float, ratio: Ratio, adds: bool, first: bool
 ) -> tuple[Tensor, Tensor]:
     """Add the problem's only term to the sum, S <- beta S + alpha Q K^T, and attend with the scores ratio S + bias.
 
@@ -52,11 +58,11 @@ def attend_on_sum(
     query, key, value = _operands(p)
     out = p.value.new_empty(p.batch, p.heads, p.query, p.value_dim)
     log_sum = p.value.new_empty(p.batch, p.heads, p.query, dtype=torch.float32)
-    pointers, sizes, settings = _launch(p)
+    pointers, sizes, switches = _launch(p)
     with torch.cuda.device_of(p.value):
         attend_sum[_by_rows(p)](
-            query, key, value, total, *pointers, out, log_sum, alpha, beta, ratio,
-            **sizes, **settings, SCALED=ratio != 1.0, ADDS=adds, FIRST=first,
+            query, key, value, total, *pointers, _in_memory(ratio, p), out, log_sum, alpha, beta,
+            **sizes, **switches, **_tiles("attend_sum", p).arguments(), SCALED=ratio is not None, ADDS=adds, FIRST=first,
         )  # fmt: skip
     return out, log_sum
 
@@ -70,14 +76,13 @@ def differentiate_on_sum(
     grad: Tensor | None,
     *,
     alpha: float,
-    factor: float,
     above: float | None,
     below: float | None,
-    ratio: float,
+    ratio: Ratio,
     weight_needed: bool,
     bias_needed: bool,
 ) -> Gradients:
-    """Gradients of sum(grad * out) and of the layers above, G <- factor dS + above G; then S <- below (S - alpha Q K^T).
+    """Gradients of sum(grad * out) and of the layers above, G <- ratio dS + above G; then S <- below (S - alpha Q K^T).
 
     Args:
         problem: of the layer's own term alone.
@@ -91,10 +96,22 @@ def differentiate_on_sum(
         The gradients; that of the weights is the sum of dS * S, for the caller to scale.
     """
     p = problem
+    apart = with_own_bias(p) if bias_needed else p
+    if apart is not p:
+        found = differentiate_on_sum(
+            *(apart, total, gradient, out, log_sum, grad),
+            alpha=alpha,
+            above=above,
+            below=below,
+            ratio=ratio,
+            weight_needed=weight_needed,
+            bias_needed=True,
+        )
+        return replace(found, bias=summed_bias(p, found.bias))
     query, key, value = _operands(p)
-    (bias, distance, _, seed), sizes, settings = _launch(p)
-    del settings["HAS_PADDING"]  # the sum is masked already
-    by_matrix, by_distance = settings["HAS_BIAS"], settings["HAS_DISTANCE"]
+    (bias, distance, _, seed), sizes, switches = _launch(p)
+    del switches["HAS_PADDING"]  # the sum is masked already
+    by_matrix, by_distance = switches["HAS_BIAS"], switches["HAS_DISTANCE"]
     share = out.new_zeros(()).expand_as(out) if grad is None else grad
     delta = (share.to(p.dtype) * out.to(p.dtype)).sum(-1).contiguous()
     share = share.to(value.dtype).contiguous()
@@ -104,17 +121,19 @@ def differentiate_on_sum(
     d_distance = torch.zeros_like(distance, dtype=torch.float32) if wanted and by_distance else d_query
     grid = _by_rows(p)
     d_weight = d_query.new_zeros(grid[1], grid[0])
-    shared: dict[str, Any] = {**sizes, **settings, "SCALED": ratio != 1.0, "HAS_GRAD": grad is not None}
+    factor = _in_memory(ratio, p)
+    shared: dict[str, Any] = {**sizes, **switches, "SCALED": ratio is not None, "HAS_GRAD": grad is not None}
+    tiles = _tiles("differentiate_sum_keys", p)
     with torch.cuda.device_of(p.value):
         differentiate_sum_rows[grid](
-            key, value, total, gradient, bias, distance, seed, log_sum, delta, share,
-            d_query, d_bias, d_distance, d_weight, alpha, factor, above or 0.0, ratio,
-            **shared, HAS_ABOVE=above is not None, BIAS_NEEDED=wanted, WEIGHT_NEEDED=weight_needed,
+            key, value, total, gradient, bias, distance, seed, factor, log_sum, delta, share,
+            d_query, d_bias, d_distance, d_weight, alpha, above or 0.0,
+            **shared, **_tiles("differentiate_sum_rows", p).arguments(), HAS_ABOVE=above is not None, BIAS_NEEDED=wanted, WEIGHT_NEEDED=weight_needed,
         )  # fmt: skip
-        by_keys = (triton.cdiv(p.key, settings["BLOCK_KEYS"]), p.batch * p.kv_heads)
+        by_keys = (triton.cdiv(p.key, tiles.keys), p.batch * p.kv_heads)
         differentiate_sum_keys[by_keys](
-            query, key, value, total, gradient, bias, distance, seed, log_sum, share, d_key, d_value,
-            alpha, below or 0.0, ratio, **shared, LAST=below is None,
+            query, key, value, total, gradient, bias, distance, seed, factor, log_sum, share, d_key, d_value,
+            alpha, below or 0.0, **shared, **tiles.arguments(), LAST=below is None,
         )  # fmt: skip
     found_bias = None
     if p.bias is not None and bias_needed:
@@ -141,7 +160,16 @@ def _launch(p: AttentionProblem) -> tuple[tuple[Tensor, ...], dict[str, Any], di
     """Bias by matrix, bias by distance, padding and seed; run-time sizes; compile-time constants."""
     arguments = score_arguments(p)
     bias, distance, _, padding, seed, *_ = arguments
-    sizes, settings = launch(p.queries[-1], p.keys[-1], p.value, *arguments)
+    sizes, switches = operator_arguments(p.queries[-1], p.keys[-1], p.value, *arguments)
     sizes["slab_entries"] = slab_entries(p)
-    settings["BLOCK_ROWS"] = block_rows(p)  # the same for every layer of a model, whatever its tile
-    return present(p.value, bias, distance, padding, seed), sizes, settings
+    return present(p.value, bias, distance, padding, seed), sizes, switches
+
+
+def _tiles(kernel: str, p: AttentionProblem) -> Launch:
+    return launch_of(kernel, p.queries[-1], p.value, p.query, p.key)
+
+
+def _in_memory(ratio: Ratio, p: AttentionProblem) -> Tensor:
+    if isinstance(ratio, float):
+        return p.value.new_full((1,), ratio, dtype=torch.float32)
+    return p.value if ratio is None else ratio.to(torch.float32)

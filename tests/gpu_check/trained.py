@@ -1,0 +1,73 @@
+"""Models of every kind, and trainers of them on the GPU of paper or on the CPU."""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+sys.path.append(str(Path(__file__).parents[1] / "contracts"))
+
+from siblings import mechanisms, name
+
+from addnorm.catalogue import ROOMS
+from addnorm.data import Dataset
+from addnorm.data.corpora.synthetic import Synthetic
+from addnorm.data.tokenizers.bytes import Bytes
+from addnorm.errors import InputError
+from addnorm.model.presets import PRESETS, preset
+from addnorm.study.definition import RunSpec, Training
+from addnorm.testing.contract import tiny
+from addnorm.training.loop import Trainer
+
+VOCAB = 257
+"""Bytes and the mask."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A model, and how it is trained."""
+
+    name: str
+    model: Any
+    optimizer: Any = None
+
+
+def kinds() -> Iterator[Kind]:
+    """A model of every kind in every setting, causal and masked, every preset, and every optimizer."""
+    for room, spec in mechanisms():
+        for objective in ("causal", "masked"):
+            try:
+                # Sums of more than FEW_TERMS layers take another path than those of fewer.
+                model = tiny(room, spec, depth=5 if room == "scores" else 3, objective=objective, vocab=VOCAB)
+            except InputError:  # a kind for causal models alone
+                continue
+            yield Kind(f"{name(room, spec)} {objective}", model)
+    sizes = {"vocab": VOCAB, "width": 32, "depth": 3, "heads": 4, "kv_heads": 2, "hidden": 32, "max_seq": 32}
+    for preset_name in PRESETS:
+        try:
+            yield Kind(f"preset {preset_name}", preset(preset_name, **sizes))
+        except InputError:  # a gated attention unit has one head
+            yield Kind(f"preset {preset_name}", preset(preset_name, **sizes | {"heads": 1, "kv_heads": 1}))
+    for kind in ROOMS["optimizer"].kinds():
+        yield Kind(f"optimizer {kind}", preset("base", **sizes), ROOMS["optimizer"].spec_class(kind)())
+
+
+def trainer(kind: Kind, dataset: Dataset, device: str, **settings: Any) -> Trainer:
+    """A trainer of a model of two short sequences."""
+    seq = min(16, kind.model.max_seq)
+    optimizer = {} if kind.optimizer is None else {"optimizer": kind.optimizer}
+    training = Training(steps=8, batch=2, seq=seq, eval_sequences=2, **{"precision": "bfloat16"} | optimizer | settings)
+    spec = RunSpec(
+        study="gpu",
+        variant="kind",
+        seed=0,
+        model=kind.model,
+        training=training,
+        corpus=Synthetic(),
+        tokenizer=Bytes(),
+        data_hash=dataset.hash,
+    )
+    return Trainer(spec, dataset, torch.device(device))
