@@ -1,28 +1,16 @@
 """A study's figures and tables as files: `NAME.svg`, `NAME.png`, and `.csv` and `.tex` where the section has them."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from addnorm.reporting.drawing.figure_style import drawable
 from addnorm.reporting.drawing.image import saved
 from addnorm.reporting.drawing.two_processes import in_two_processes
-from addnorm.reporting.section import Figure, Rows
+from addnorm.reporting.figure import DrawnFigure, Figure, Rows
 from addnorm.reporting.sections import sections
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.store.files import make_folder, write_atomic
 from addnorm.words import phrases
-
-
-@dataclass(frozen=True, kw_only=True)
-class Drawn:
-    """A figure that was written."""
-
-    figure: Figure
-    rows: Rows
-    """The rows that it shows."""
-    svg: bytes
-    files: tuple[Path, ...]
 
 
 def all_figures(*, of_study: bool = True) -> list[Figure]:
@@ -36,7 +24,7 @@ def all_figures(*, of_study: bool = True) -> list[Figure]:
     return sorted(found, key=lambda figure: figure.is_on_demand)
 
 
-def write_figures(snapshot: Snapshot, folder: Path, language: str) -> list[Drawn]:
+def write_figures(snapshot: Snapshot, folder: Path, language: str) -> list[DrawnFigure]:
     """Draw what the study has numbers for, and write figures and tables into the folder.
 
     Raises:
@@ -54,7 +42,7 @@ def write_figures(snapshot: Snapshot, folder: Path, language: str) -> list[Drawn
             files = tuple(folder / name for name in contents)
             for path, content in zip(files, contents.values(), strict=True):
                 write_atomic(path, content)
-            drawn.append(Drawn(figure=figure, rows=rows, svg=svg, files=files))
+            drawn.append(DrawnFigure(figure=figure, rows=rows, svg=svg, files=files))
     return drawn
 
 

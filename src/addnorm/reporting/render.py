@@ -14,12 +14,13 @@ from markupsafe import Markup
 
 from addnorm.references import REFERENCES
 from addnorm.reporting.drawing.line_styles import dash, shape
+from addnorm.reporting.figure import ReportFiles
 from addnorm.reporting.formats import numbers
 from addnorm.reporting.formats.formula import prose
 from addnorm.reporting.section import Section
 from addnorm.reporting.sections import front_of, pages, pages_of, sections, template_folders
 from addnorm.reporting.snapshot import Snapshot
-from addnorm.reporting.view import CHECKPOINT_PAGE, LOG_PAGE, MODEL_PAGE, OF_ONE, UNLISTED, ReportFiles, View
+from addnorm.reporting.view import CHECKPOINT_PAGE, LOG_PAGE, MODEL_PAGE, OF_ONE, UNLISTED, View
 from addnorm.version import __version__
 from addnorm.words import LANGUAGES, Phrases, phrases
 

@@ -5,47 +5,16 @@ the same name in `sections/templates/`. Pages, live updates, the report, its fig
 files; nothing else lists them.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
 
-from addnorm.reporting.formats.table import Table
+from addnorm.reporting.figure import Figure
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import View
-from addnorm.words import Phrases
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as MatplotlibFigure
-
-Rows = list[dict[str, Any]]
 Trigger = Literal["runs", "states", "resumes", "ranking"]
 """A change of a study: a run's status or numbers; the state, attempts or reason of a run; a run of more than one attempt; the
 ranking."""
-
-
-def _no_files(snapshot: Snapshot, rows: Rows) -> Mapping[str, str]:
-    return {}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Figure:
-    """A figure of a report, written as `NAME.svg` and `NAME.png`."""
-
-    name: str
-    caption: str
-    """In English; translations are `figures.NAME` of the catalogue."""
-    rows: Callable[[Snapshot, Phrases], Rows]
-    """Reads what is drawn."""
-    numbers: tuple[str, ...]
-    """Keys of the rows; the figure is left out if none of them has a value."""
-    draw: Callable[[Rows, str], "MatplotlibFigure"]
-    """Draws rows in a language."""
-    table: Callable[[Rows, Phrases], Table]
-    """The table below the figure."""
-    files: Callable[[Snapshot, Rows], Mapping[str, str]] = _no_files
-    """Tables beside the figure (CSV, LaTeX) by file name."""
-    is_on_demand: bool = False
-    """True for a figure of a further command's results, which a study may well lack."""
 
 
 class Section:

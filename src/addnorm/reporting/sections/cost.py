@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from addnorm.reporting.audit.table import merged_names
 from addnorm.reporting.drawing.figure_style import finished, new_figure, tidy
+from addnorm.reporting.figure import Figure, Rows
 from addnorm.reporting.formats.latex import escaped, significant
 from addnorm.reporting.formats.numbers import mean_of_known, quantity, size
 from addnorm.reporting.formats.table import Column, Table
 from addnorm.reporting.reading.checkpoints import study_command
 from addnorm.reporting.reading.counted_costs import counted_costs
 from addnorm.reporting.reading.study_files import UNREADABLE, content_of
-from addnorm.reporting.section import Figure, Rows, Section
+from addnorm.reporting.section import Section
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import View
 from addnorm.store.study import COSTS

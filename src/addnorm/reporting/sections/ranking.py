@@ -10,13 +10,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from addnorm.reporting.drawing.figure_style import finished, new_figure, tidy
+from addnorm.reporting.figure import Figure, Rows
 from addnorm.reporting.formats.measured import Shown, missing_verdicts
 from addnorm.reporting.formats.numbers import fixed, interval
 from addnorm.reporting.formats.ranking_latex import latex
 from addnorm.reporting.formats.table import Column, Table, against, at, dashed
 from addnorm.reporting.formats.text_table import warned
 from addnorm.reporting.formats.tiers import tier_text, tier_words
-from addnorm.reporting.section import Figure, Rows, Section
+from addnorm.reporting.section import Section
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import View
 from addnorm.statistics import Ranking

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from addnorm.reporting.drawing.chart import ticks
 from addnorm.reporting.drawing.figure_style import finished, new_figure, style, tidy
+from addnorm.reporting.figure import Figure, Rows
 from addnorm.reporting.formats.latex import number
 from addnorm.reporting.formats.listing import grouped
 from addnorm.reporting.formats.names import file_name
@@ -22,7 +23,7 @@ from addnorm.reporting.formats.text_table import aligned
 from addnorm.reporting.reading.checkpoints import inspect_command
 from addnorm.reporting.reading.foreign import is_foreign
 from addnorm.reporting.reading.study_files import UNREADABLE, content_of
-from addnorm.reporting.section import Figure, Rows, Section
+from addnorm.reporting.section import Section
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import CHECKPOINT_PAGE, MODEL_PAGE, View
 from addnorm.words import Phrases, phrases

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from addnorm.reporting.drawing.figure_style import finished, new_figure, tidy
+from addnorm.reporting.figure import Figure, Rows
 from addnorm.reporting.formats.listing import MOST_CARDS, grouped, matches
 from addnorm.reporting.formats.measured import in_thousandths
 from addnorm.reporting.formats.numbers import interval, signed
 from addnorm.reporting.formats.table import Column, Table
 from addnorm.reporting.formats.tiers import tier_words
-from addnorm.reporting.section import Figure, Rows, Section
+from addnorm.reporting.section import Section
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import Listing, View
 from addnorm.statistics import Comparison, Ranking

@@ -6,8 +6,9 @@ from typing import Any
 
 from addnorm.reporting.drawing.chart import Chart, chart
 from addnorm.reporting.drawing.line_styles import dash
+from addnorm.reporting.figure import Figure
 from addnorm.reporting.formats.listing import MOST_CARDS
-from addnorm.reporting.section import Figure, Section
+from addnorm.reporting.section import Section
 from addnorm.reporting.sections.curves.figure import curve_rows, figure, figure_files, figure_table, latex, long_curves
 from addnorm.reporting.sections.curves.reading import FIRST_SHOWN, MOST_SHOWN, Curves, charts, curves, table
 from addnorm.reporting.snapshot import Snapshot

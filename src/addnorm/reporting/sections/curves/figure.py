@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from addnorm.reporting.drawing.figure_style import finished, legend_below, new_figure, style, tidy
+from addnorm.reporting.figure import Rows
 from addnorm.reporting.formats.latex import NONE, escaped, number
 from addnorm.reporting.formats.listing import grouped
 from addnorm.reporting.formats.numbers import fixed, spread
 from addnorm.reporting.formats.table import Column, Table
-from addnorm.reporting.section import Rows
 from addnorm.reporting.sections.curves.reading import curves
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import Selection

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from addnorm.reporting.figure import Figure, Rows
 from addnorm.reporting.formats.table import Column, Table
 from addnorm.reporting.reading import inspections
 from addnorm.reporting.reading.checkpoints import inspect_command
 from addnorm.reporting.reading.foreign import is_foreign
-from addnorm.reporting.section import Figure, Rows, Section
+from addnorm.reporting.section import Section
 from addnorm.reporting.sections.depth.figure import figure
 from addnorm.reporting.sections.depth.heat_map import HeatMap, heat_map
 from addnorm.reporting.sections.depth.matrices import (

@@ -3,13 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from addnorm.reporting.figure import Figure, Rows
 from addnorm.reporting.formats.numbers import mean_of_known
 from addnorm.reporting.formats.table import Column, Table, dashed
 from addnorm.reporting.measure import Measure
 from addnorm.reporting.measures import measures
 from addnorm.reporting.reading import inspections
 from addnorm.reporting.reading.checkpoints import inspect_command
-from addnorm.reporting.section import Figure, Rows, Section
+from addnorm.reporting.section import Section
 from addnorm.reporting.sections.insight import audited, panels
 from addnorm.reporting.sections.insight.rows import checkpoint_table, insight_table, layer_rows
 from addnorm.reporting.sections.insight.table import latex

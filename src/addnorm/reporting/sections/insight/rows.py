@@ -4,9 +4,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from addnorm.reporting.figure import Rows
 from addnorm.reporting.measures import measures
 from addnorm.reporting.reading.inspections import insights
-from addnorm.reporting.section import Rows
 from addnorm.reporting.snapshot import Snapshot
 
 

@@ -4,11 +4,12 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from addnorm.reporting.figure import Figure, Rows
 from addnorm.reporting.formats.numbers import fixed, interval, percent
 from addnorm.reporting.formats.table import Column, Table
 from addnorm.reporting.reading.foreign import is_foreign
 from addnorm.reporting.reading.study_files import content_of
-from addnorm.reporting.section import Figure, Rows, Section
+from addnorm.reporting.section import Section
 from addnorm.reporting.sections.lengths.evaluation import NAME, lengths
 from addnorm.reporting.sections.lengths.figure import figure
 from addnorm.reporting.sections.lengths.table import csv, latex

@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from addnorm.reporting.figure import Figure, Rows
 from addnorm.reporting.formats.names import file_name
 from addnorm.reporting.formats.numbers import fixed, mean_of_known
 from addnorm.reporting.formats.table import Column, Table
 from addnorm.reporting.reading.checkpoints import study_command
-from addnorm.reporting.section import Figure, Rows, Section
+from addnorm.reporting.section import Section
 from addnorm.reporting.sections.scalars import record, verdicts
 from addnorm.reporting.sections.scalars.figure import figure
 from addnorm.reporting.sections.scalars.over_seeds import over_seeds, sentences
