@@ -15,7 +15,7 @@ import tyro
 
 from addnorm.catalogue import ROOMS, Doc, Room, preset_docs, room
 from addnorm.cli._text import on_screen, print_json
-from addnorm.reporting.formats.table import Column, Table, at
+from addnorm.reporting.formats.table import Column, ResultTable, at
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def command(options: Options) -> int:
             print_json(found)
         else:
             columns = (Column("room", side="l", value=at(0)), Column("kinds", None, ", ".join, "l", at(1)))
-            print(on_screen(Table(columns, list(found.items()))))
+            print(on_screen(ResultTable(columns, list(found.items()))))
             print(
                 "\n`addnorm list ROOM` describes each kind; `addnorm list source` lists the cited documents (docs/sources.md)."
             )

@@ -69,9 +69,9 @@ class Table(list[dict[str, Any]]):
     def _title(self) -> str:
         return f"Table of {len(self)} rows × {len(self.columns)} columns"
 
-    def _rendered(self, rows: Sequence[dict[str, Any]]) -> rendering.Table:
+    def _rendered(self, rows: Sequence[dict[str, Any]]) -> rendering.ResultTable:
         numbers = [name for name in self.columns if self and isinstance(self[0][name], int | float)]
-        return rendering.Table(
+        return rendering.ResultTable(
             [rendering.Column(name, None, _cell, "r" if name in numbers else "l") for name in self.columns], rows
         )
 

@@ -29,11 +29,11 @@ def changed_sections(before: Snapshot, now: Snapshot) -> frozenset[str]:
         triggers.add("ranking")
         places = set(range(len(now.variants)))
     written = _written(before, now)
-    found: set[str] = set()
+    changed: set[str] = set()
     for name, section in sections().items():
         if _follows(section, triggers, before, now) or _reads(section, written):
-            found |= {name} if section.part is None else {f"{section.part}-{place}" for place in places}
-    return frozenset(found)
+            changed |= {name} if section.part is None else {f"{section.part}-{place}" for place in places}
+    return frozenset(changed)
 
 
 def shown_on(page: str, changed: Iterable[str]) -> list[str]:

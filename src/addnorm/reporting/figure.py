@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from addnorm.reporting.formats.table import Table
+from addnorm.reporting.formats.table import ResultTable
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.words import Phrases
 
@@ -36,10 +36,10 @@ class Figure:
     """Keys of the rows; the figure is left out if none of them has a value."""
     draw: Callable[[Rows, str], "MatplotlibFigure"]
     """Draws rows in a language."""
-    table: Callable[[Rows, Phrases], Table]
+    table: Callable[[Rows, Phrases], ResultTable]
     """The table below the figure."""
     files: Callable[[Snapshot, Rows], Mapping[str, str]] = _no_files
-    """Tables beside the figure (CSV, LaTeX) by file name."""
+    """Tables of the figure (CSV, LaTeX) by file name, in the same folder."""
     is_on_demand: bool = False
     """True for a figure of a further command's results, which a study may well lack."""
 

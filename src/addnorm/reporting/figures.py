@@ -20,8 +20,8 @@ def all_figures(*, of_study: bool = True) -> list[Figure]:
         of_study: False for those that a folder of measured checkpoints can have.
     """
     shown = [section for section in sections().values() if of_study or not section.needs_study]
-    found = [figure for section in shown for figure in section().figures]
-    return sorted(found, key=lambda figure: figure.is_on_demand)
+    figures = [figure for section in shown for figure in section().figures]
+    return sorted(figures, key=lambda figure: figure.is_on_demand)
 
 
 def write_figures(snapshot: Snapshot, folder: Path, language: str) -> list[DrawnFigure]:

@@ -1,7 +1,7 @@
 """A measure per layer: its key in `insight.json`, its texts, and its figure over depth.
 
-A measure is one file of `measures/` that defines one subclass of `Measure`. The panels of a model's page, the report's figures
-and tables, and the tables of `addnorm inspect` are derived from these files. Texts are English here; translations are
+A measure is one file of `measures/` that defines one subclass of `LayerMeasure`. The panels of a model's page, the report's
+figures and tables, and the tables of `addnorm inspect` are derived from these files. Texts are English here; translations are
 `figures.NAME`, `measure.NAME.panel_title` and `measure.NAME.axis_label` of the catalogue.
 """
 
@@ -14,11 +14,11 @@ from addnorm.words import phrases
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
 
-Row = Mapping[str, Any]
+LayerRow = Mapping[str, Any]
 """`variant`, `place` (for its style), `layer` (0-based), `start` and `end` (a value per seed, None where not finite)."""
 
 
-class Measure:
+class LayerMeasure:
     """A number that each layer of a model has, before and after training. Its name is that of its file."""
 
     order: ClassVar[int]
@@ -49,7 +49,7 @@ class Measure:
         """The measure's name: its file's, and its figure's."""
         return type(self).__module__.rpartition(".")[2]
 
-    def figure(self, rows: Sequence[Row], language: str = "en") -> "MatplotlibFigure":
+    def figure(self, rows: Sequence[LayerRow], language: str = "en") -> "MatplotlibFigure":
         """Draw the measure over depth. Lines are means over seeds, whiskers reach from the least to the largest.
 
         Args:
@@ -109,7 +109,7 @@ def _drawable(values: Sequence[float | None], scale: str) -> list[float]:
     return [value for value in values if value is not None and (scale == "linear" or value > 0)]
 
 
-def _is_zero(rows: Sequence[Row], variant: str, moment: str) -> bool:
+def _is_zero(rows: Sequence[LayerRow], variant: str, moment: str) -> bool:
     """True if the variant has values, and none of them is above zero."""
     values = [value for row in rows if row["variant"] == variant for value in row[moment]]
     return bool(values) and not any(values)

@@ -4,7 +4,7 @@ For each run, the reader asks the system for the size and time of the events fil
 lock, and reads the run's files only if one of these changed. A file that a command writes into a run's folder arrives by a
 rename, which changes the folder's time. A worker that is killed changes nothing, but the kernel releases its lock; so the locks
 of running runs are tried each time. A thousand runs take a few milliseconds, so that a page can be updated several times a
-second beside a training that needs the processor.
+second during a training that needs the processor.
 """
 
 import os
@@ -146,9 +146,9 @@ class Reader:
         kept |= of_checkpoints
         if rank(self):
             self._rank()
-        found, reason = (self._ranked[1], self._ranked[2]) if self._ranked is not None else (None, None)
+        newest_ranking, reason = (self._ranked[1], self._ranked[2]) if self._ranked is not None else (None, None)
         before = self._newest
-        same = before is not None and before.ranking is found and before.no_ranking == reason
+        same = before is not None and before.ranking is newest_ranking and before.no_ranking == reason
         if (
             before is not None
             and same
@@ -162,7 +162,7 @@ class Reader:
             runs=views[tuned:],
             tuning_runs=views[:tuned],
             tuning=tuning(self.study, self._tuned()),
-            ranking=found,
+            ranking=newest_ranking,
             no_ranking=reason,
             train_tokens=self._train_tokens(),
             kept=kept,
@@ -300,17 +300,17 @@ def _measured(folder: Path, variants: Collection[str]) -> tuple[tuple[str, ...],
 
 def _present(folder: Path, names: Iterable[str]) -> dict[str, Facts]:
     """Facts of those of the folder's files that are there."""
-    found = {name: _facts(folder / name)[0] for name in names}
-    return {name: facts for name, facts in found.items() if facts != _ABSENT}
+    facts_of = {name: _facts(folder / name)[0] for name in names}
+    return {name: facts for name, facts in facts_of.items() if facts != _ABSENT}
 
 
 def _facts(*paths: Path) -> tuple[Facts, ...]:
-    found: list[Facts] = []
+    of_paths: list[Facts] = []
     for path in paths:
         try:
             seen = os.stat(path)
         except OSError:
-            found.append(_ABSENT)
+            of_paths.append(_ABSENT)
         else:
-            found.append((seen.st_size, seen.st_mtime_ns))
-    return tuple(found)
+            of_paths.append((seen.st_size, seen.st_mtime_ns))
+    return tuple(of_paths)

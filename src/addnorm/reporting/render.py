@@ -85,7 +85,7 @@ class Pages:
         Args:
             snapshot: the study.
             language: of the texts.
-            report: the files beside it; without them, the sections at the report's end are left out.
+            report: the files in its folder; without them, the sections at the report's end are left out.
         """
         if report is not None:
             report = self._placed(report)
@@ -118,7 +118,7 @@ class Pages:
 
     def _in_report(self, place: str, snapshot: Snapshot, view: View) -> list[Markup]:
         """The sections of one place, each followed by its figures; those without a heading have nothing to show."""
-        found = []
+        html = []
         for name, section in self._sections.items():
             if section.in_report != place or (section.needs_study and not snapshot.is_study):
                 continue
@@ -129,8 +129,8 @@ class Pages:
             shown = self.section(name, snapshot, view)
             figures = self._figures(name, snapshot, view)
             if _HEADING.search(shown) and (figures or name != "figures"):
-                found.append(shown if name == "figures" else shown + figures)
-        return found
+                html.append(shown if name == "figures" else shown + figures)
+        return html
 
     def _figures(self, name: str, snapshot: Snapshot, view: View) -> Markup:
         drawn = [] if view.report is None else view.report.shown_in(name, phrases(view.language))
@@ -147,7 +147,7 @@ class Pages:
             folder=str(snapshot.path),
             titles=snapshot.titles,
             wide=snapshot.wide_names,
-            said_duration=functools.partial(said_duration, t),
+            duration_in_words=functools.partial(duration_in_words, t),
             **values,
         )
 
@@ -220,7 +220,7 @@ def _anchor(page: str, **query: Any) -> str:
     return f"#model-{query['variant']}" if page in OF_ONE else f"#{page}-title"
 
 
-def said_duration(words: Phrases, seconds: float | None) -> str:
+def duration_in_words(words: Phrases, seconds: float | None) -> str:
     """A duration in words."""
     key, values = numbers.duration(seconds)
     return words(key, **values)

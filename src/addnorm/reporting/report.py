@@ -1,4 +1,4 @@
-"""The report as one HTML file that needs no server, no script and no other file, and the figures and tables beside it."""
+"""The report as one HTML file that needs no server, no script and no other file, and the figures and tables in its folder."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

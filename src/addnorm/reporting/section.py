@@ -64,5 +64,5 @@ class Section:
         return True
 
     def files(self, snapshot: Snapshot) -> Mapping[str, str]:
-        """Tables written beside a report by file name, apart from those of the figures."""
+        """Tables written into the folder of a report by file name, without those of the figures."""
         return {}

@@ -121,8 +121,8 @@ class Snapshot:
     def variants(self) -> tuple[str, ...]:
         """Every variant, in the study's order."""
         named = [name for name in self.plan.get("variants", ()) if isinstance(name, str)]
-        found = dict.fromkeys(run.variant for run in self.runs)
-        return tuple(dict.fromkeys([*(name for name in named if name in found), *found]))
+        with_runs = dict.fromkeys(run.variant for run in self.runs)
+        return tuple(dict.fromkeys([*(name for name in named if name in with_runs), *with_runs]))
 
     @property
     def titles(self) -> Mapping[str, str]:
@@ -139,10 +139,10 @@ class Snapshot:
 
     @cached_property
     def _by_variant(self) -> dict[str, tuple[RunView, ...]]:
-        found: dict[str, list[RunView]] = {name: [] for name in self.variants}
+        by_variant: dict[str, list[RunView]] = {name: [] for name in self.variants}
         for run in self.runs:
-            found[run.variant].append(run)
-        return {name: tuple(sorted(runs, key=lambda run: run.seed)) for name, runs in found.items()}
+            by_variant[run.variant].append(run)
+        return {name: tuple(sorted(runs, key=lambda run: run.seed)) for name, runs in by_variant.items()}
 
     @cached_property
     def models(self) -> tuple[str, ...]:

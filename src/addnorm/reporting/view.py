@@ -87,12 +87,12 @@ class Listing:
     @property
     def hidden(self) -> frozenset[int]:
         """Places of the hidden models."""
-        found: set[int] = set()
+        places: set[int] = set()
         for part in self.hide.split("."):
             first, _, last = part.partition("-")
             if first.isdecimal() and (last or first).isdecimal() and len(part) < 16:
-                found |= set(range(int(first), min(int(last or first), _LAST_PLACE) + 1))
-        return frozenset(found)
+                places |= set(range(int(first), min(int(last or first), _LAST_PLACE) + 1))
+        return frozenset(places)
 
     def without_hidden(self) -> dict[str, str]:
         """Texts of this list for an address, with every model in it."""

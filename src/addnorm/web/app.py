@@ -143,11 +143,11 @@ class StudySite:
         async def answer(request: Request) -> Response:
             def made() -> Response:
                 try:
-                    found = charts(self.live.now()[0], selection_of(request))
+                    drawn = charts(self.live.now()[0], selection_of(request))
                 except InputError as error:
                     return JSONResponse({"problem": str(error)}, status_code=404)
                 with _drawing:
-                    content = download(found, kind, language_of(request))
+                    content = download(drawn, kind, language_of(request))
                 headers = {"Content-Disposition": f'attachment; filename="curves.{kind}"'}
                 return Response(content, media_type=TYPES[f".{kind}"], headers=headers)
 

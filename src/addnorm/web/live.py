@@ -3,7 +3,7 @@
 One thread reads the folder a few times a second. Each change gets the next number and is stored with the names of the sections
 that changed; the newest changes are kept. A page sends the last number it has seen (the first one is in
 the page itself, later ones come as `Last-Event-ID` after a lost connection) and receives all later changes, once and in order.
-A page that is older than the kept numbers, or was served by another process, is told to reload.
+A page that is older than the kept numbers, or was served by another process, is made to reload.
 
 Ranking many runs takes longest, so changes of the runs are announced first and the ranking afterwards.
 """
@@ -23,7 +23,7 @@ _KEPT = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change:
+class FolderChange:
     """One change."""
 
     number: int
@@ -47,7 +47,7 @@ class Live:
         self.trouble: str | None = None
         """Reason why the folder cannot be read at present."""
         self._reader = reader
-        self._changes: deque[Change] = deque(maxlen=_KEPT)
+        self._changes: deque[FolderChange] = deque(maxlen=_KEPT)
         self.listeners = Listeners()
         self._guard, self._looking = threading.Lock(), threading.Lock()
         self._stop = threading.Event()
@@ -102,7 +102,7 @@ class Live:
             before = self._snapshot
             if snapshot is before:
                 return
-            change = Change(
+            change = FolderChange(
                 number=self._number + 1,
                 sections=changed_sections(before, snapshot),
                 runs=runs_with_news(before, snapshot),

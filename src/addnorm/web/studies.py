@@ -133,16 +133,16 @@ class Studies:
 
     def search(self) -> None:
         """Find new studies, and forget those that are gone."""
-        found = dict(_studies_in(self.folder))
+        present = dict(_studies_in(self.folder))
         with self._guard:
-            if found.keys() == self._studies.keys():
+            if present.keys() == self._studies.keys():
                 return
-            for gone in self._studies.keys() - found.keys():
+            for gone in self._studies.keys() - present.keys():
                 site = self._studies.pop(gone).site
                 if site is not None:
                     site.live.stop()
-            for name in found.keys() - self._studies.keys():
-                self._studies[name] = WatchedStudy(found[name], name, self.notes)
+            for name in present.keys() - self._studies.keys():
+                self._studies[name] = WatchedStudy(present[name], name, self.notes)
             self._number += 1
             self._number_of_set = self._number
         self.listeners.wake()

@@ -95,10 +95,10 @@ def preferred(accept_language: str) -> str:
 
 @functools.cache
 def _read(language: str) -> Mapping[str, str]:
-    found: dict[str, str] = {}
+    phrases_by_key: dict[str, str] = {}
     for path in sorted((Path(__file__).parent / language).glob("*.toml")):
-        found.update(_flat(tomllib.loads(path.read_text(encoding="utf-8"))))
-    return found
+        phrases_by_key.update(_flat(tomllib.loads(path.read_text(encoding="utf-8"))))
+    return phrases_by_key
 
 
 def _flat(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:

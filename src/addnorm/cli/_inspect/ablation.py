@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from addnorm.cli._text import on_screen
-from addnorm.reporting.formats.table import Column, Table, dashed
+from addnorm.reporting.formats.table import Column, ResultTable, dashed
 
 _LEGEND = (
     "Change of held-out loss, nats per token, when all numbers of a group are set to the value with which the mechanism equals "
@@ -25,7 +25,7 @@ def ablation_table(measured: Mapping[str, Any], width: int) -> str:
         Column("seeds"),
     )
     without = sorted({run["variant"] for run in measured["runs"] if not run["groups"]})
-    parts = [on_screen(Table(columns, rows))] if rows else []
+    parts = [on_screen(ResultTable(columns, rows))] if rows else []
     if without:
         parts.append(textwrap.fill(f"Without learned coefficients: {', '.join(without)}.", width))
     parts += [f"skipped {name}: {reason}" for name, reason in measured["skipped"].items()]

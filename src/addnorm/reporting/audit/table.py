@@ -14,7 +14,7 @@ from typing import Any, Literal
 from rich.console import Console
 from rich.text import Text
 
-from addnorm.reporting.formats.table import Column, Table, at, dashed
+from addnorm.reporting.formats.table import Column, ResultTable, at, dashed
 
 Json = Mapping[str, Any]
 Colour = Literal["standard", "256", "truecolor", "windows"]
@@ -32,7 +32,7 @@ STYLES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class FindingRow:
     """One finding, or the same one in several layers."""
 
     parameters: str
@@ -53,20 +53,20 @@ class Row:
     """The reason; names inside the parameter's own layer are given from there on."""
 
 
-def rows(audit: Json) -> list[Row]:
+def rows(audit: Json) -> list[FindingRow]:
     """The findings in the model's order, the same one in several layers as one row."""
     groups: dict[tuple[Any, ...], list[Json]] = {}
     for finding in audit["findings"]:
         counts = tuple(finding[key] for key in ("verdict", "size", "redundant_dof", "absorbable_dof"))
         key = (_NUMBER.sub("#", finding["parameter"]), *counts)
         groups.setdefault(key, []).append(finding)
-    found = []
+    merged = []
     for group in groups.values():
         first = group[0]
         names = tuple(finding["parameter"] for finding in group)
         name = _merged(names) or f"{names[0]} and {len(names) - 1} more"
-        found.append(
-            Row(
+        merged.append(
+            FindingRow(
                 parameters=name,
                 names=names,
                 verdict=first["verdict"],
@@ -77,7 +77,7 @@ def rows(audit: Json) -> list[Row]:
                 why=_in_short(_reason(group), name),
             )
         )
-    return found
+    return merged
 
 
 def text(audit: Json, *, width: int = 120, colour: Colour | None = None) -> str:
@@ -88,8 +88,8 @@ def text(audit: Json, *, width: int = 120, colour: Colour | None = None) -> str:
         width: columns; reasons and notes are wrapped, names are not.
         colour: name of a colour system that the terminal has; None for plain text.
     """
-    found = rows(audit)
-    lines = [*_table(found, width), *(line for entry in summary(audit) for line in _wrapped(entry, width))]
+    finding_rows = rows(audit)
+    lines = [*_table(finding_rows, width), *(line for entry in summary(audit) for line in _wrapped(entry, width))]
     out = io.StringIO()
     # force_terminal: rich would otherwise look at our buffer, which is no terminal, and leave the colours out.
     console = Console(
@@ -161,11 +161,11 @@ def merged_names(names: Sequence[str]) -> list[str]:
     groups: dict[str, list[str]] = {}
     for name in names:
         groups.setdefault(_NUMBER.sub("#", name), []).append(name)
-    found = []
+    merged = []
     for group in groups.values():
         together = _merged(group)
-        found += [together] if together else group
-    return found
+        merged += [together] if together else group
+    return merged
 
 
 _SIZES = ("norm", "largest", "idle_norm")
@@ -181,22 +181,22 @@ size_in_words = dashed(".2g")
 """A size with two digits; a hyphen if unknown."""
 
 
-def _table(found: Sequence[Row], width: int) -> list[Text]:
+def _table(finding_rows: Sequence[FindingRow], width: int) -> list[Text]:
     columns = [
         Column("parameters", "parameter", side="l"),
         Column("verdict", side="l"),
         *map(Column, ("size", "free", "absorbable")),
     ]
-    if any(size is not None for row in found for size in row.sizes):  # earlier versions did not measure them
+    if any(size is not None for row in finding_rows for size in row.sizes):  # earlier versions did not measure them
         columns += [
             Column(name, form=size_in_words, value=at("sizes", place)) for place, name in enumerate(_SIZE_COLUMNS)
         ]
-    head, *body = map(Text, Table(columns, found).text().splitlines())
+    head, *body = map(Text, ResultTable(columns, finding_rows).text().splitlines())
     start = head.plain.index("verdict")
-    end = start + max(map(len, ("verdict", *(row.verdict for row in found))))
+    end = start + max(map(len, ("verdict", *(row.verdict for row in finding_rows))))
     head.stylize("bold", start, end)
     lines = [head]
-    for row, line in zip(found, body, strict=True):
+    for row, line in zip(finding_rows, body, strict=True):
         line.stylize(STYLES.get(row.verdict, ""), start, end)
         why = textwrap.wrap(row.why, width, initial_indent="    ", subsequent_indent="    ")
         lines += [line, *map(Text, why)]

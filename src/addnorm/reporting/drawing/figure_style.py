@@ -96,8 +96,8 @@ def finished(figure: "Figure") -> "Figure":
 
     texts: list[Text] = figure.findobj(Text)
     # A second font is looked up for every text, which takes longer than drawing it.
-    found = chinese_font() if any(max(text.get_text(), default="") >= _FIRST_CHINESE for text in texts) else None
-    families = [_LATIN] if found is None else [_LATIN, found]
+    chinese = chinese_font() if any(max(text.get_text(), default="") >= _FIRST_CHINESE for text in texts) else None
+    families = [_LATIN] if chinese is None else [_LATIN, chinese]
     for axes in figure.axes:
         axes.tick_params(axis="both", which="both", labelfontfamily=families)
     for text in texts:

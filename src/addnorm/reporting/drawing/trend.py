@@ -13,25 +13,25 @@ if TYPE_CHECKING:
 _COLUMNS = 4
 
 
-def figure(found: Mapping[str, Any], language: str = "en") -> "Figure":
+def figure(trend: Mapping[str, Any], language: str = "en") -> "Figure":
     """The figure of a trend, against its first reference.
 
     Args:
-        found: the JSON of `addnorm trend --json`.
+        trend: the JSON of `addnorm trend --json`.
         language: of the labels.
 
     Raises:
         ValueError: no variant has a trend.
     """
-    reference = found["references"][0]
-    rows = [(row["variant"], row["versus"][reference]) for row in found["variants"] if row["variant"] != reference]
+    reference = trend["references"][0]
+    rows = [(row["variant"], row["versus"][reference]) for row in trend["variants"] if row["variant"] != reference]
     if not rows:
         raise ValueError("a figure needs at least one variant with a trend, got none.")
     columns = min(_COLUMNS, len(rows))
     lines = -(-len(rows) // columns)
     drawn = new_figure(3.1 * columns, 0.5 + 2.2 * lines)
     panels = list(drawn.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).flat)
-    sizes = [size["parameters"] for size in found["sizes"]]
+    sizes = [size["parameters"] for size in trend["sizes"]]
     for place, (axes, (variant, versus)) in enumerate(zip(panels, rows, strict=False)):
         points = [
             (size, 1000 * each["difference"])

@@ -1,7 +1,7 @@
 """Work on a list by this process and a fork of it, each taking every second item.
 
 A fork needs no imports and no copies, but copies only the thread that calls it: a lock that another thread holds stays locked
-in the child forever. Therefore nothing is forked beside other Python threads or where torch, whose threads Python does not
+in the child forever. Therefore nothing is forked while other Python threads run, or where torch, whose threads Python does not
 know, is imported. (numpy's OpenBLAS has threads too, and stops them before a fork itself.)
 """
 

@@ -79,7 +79,7 @@ def translated(statement: str, language: str) -> str:
         'w_l = 0 （初始时）'
     """
     pattern, known = _wordings(language)
-    return pattern.sub(lambda found: known[found[0]], statement) if known else statement
+    return pattern.sub(lambda matched: known[matched[0]], statement) if known else statement
 
 
 @functools.cache
@@ -129,18 +129,18 @@ class _Tokens:
 
 def _row(tokens: _Tokens, until: str | None) -> Markup:
     """Everything up to a closing bracket: chains of factors between relations."""
-    found = []
+    parts = []
     while tokens.here is not None and tokens.here != until and tokens.here not in _CLOSING.values():
         if tokens.here in _RELATIONS:
             sign = tokens.take()
-            found.append(_word(sign) if sign.isalpha() and sign != "in" else _operator("∈" if sign == "in" else sign))
+            parts.append(_word(sign) if sign.isalpha() and sign != "in" else _operator("∈" if sign == "in" else sign))
         else:
-            found.append(_chain(tokens))
-    return Markup("").join(found)
+            parts.append(_chain(tokens))
+    return Markup("").join(parts)
 
 
 def _chain(tokens: _Tokens) -> Markup:
-    """Factors beside each other. A stroke makes a fraction of all that stands before it in the chain."""
+    """Adjacent factors. A stroke makes a fraction of all that stands before it in the chain."""
     factors: list[_Part] = []
     while tokens.here is not None and tokens.here not in _RELATIONS and tokens.here not in _CLOSING.values():
         if tokens.here == "/" and factors:

@@ -13,7 +13,7 @@ _FEW_SEEDS = ("one_shared", "several_shared", "no_spread")
 
 
 @dataclass(frozen=True)
-class Shown:
+class RankingFormats:
     """Names and forms of numbers of one ranking."""
 
     name: str
@@ -25,12 +25,12 @@ class Shown:
     in_nats: bool
 
     @staticmethod
-    def of(ranking: Mapping[str, Any]) -> "Shown":
+    def of(ranking: Mapping[str, Any]) -> "RankingFormats":
         """The forms for the JSON of a ranking."""
         metric, unit, better = ranking["metric"], ranking.get("unit", "nats per token"), ranking.get("better", "lower")
         in_nats = unit == "nats per token"
         name = "Loss" if metric == "loss" else metric
-        return Shown(
+        return RankingFormats(
             name=name,
             title=f"{name}{f' in {unit}' if unit else ''}, {better} is better",
             small_unit="thousandths of a nat" if in_nats else unit or metric,

@@ -10,7 +10,7 @@ from addnorm.reporting.drawing.figure_style import finished, new_figure, tidy
 from addnorm.reporting.figure import Figure, Rows
 from addnorm.reporting.formats.latex import escaped, significant
 from addnorm.reporting.formats.numbers import mean_of_known, quantity, size
-from addnorm.reporting.formats.table import Column, Table
+from addnorm.reporting.formats.table import Column, ResultTable
 from addnorm.reporting.reading.checkpoints import study_command
 from addnorm.reporting.reading.counted_costs import counted_costs
 from addnorm.reporting.reading.study_files import UNREADABLE, content_of
@@ -160,7 +160,7 @@ def _short(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _figure_table(rows: Rows, t: Phrases) -> Table:
+def _figure_table(rows: Rows, t: Phrases) -> ResultTable:
     def seconds(wall: float | None) -> str:
         return "–" if wall is None else t("time.seconds", s=round(wall))
 
@@ -172,11 +172,11 @@ def _figure_table(rows: Rows, t: Phrases) -> Table:
         Column("peak_bytes", t("cost.peak"), size),
         Column("wall_s", t("cost.wall"), seconds),
     )
-    return Table(columns, rows)
+    return ResultTable(columns, rows)
 
 
 def _files(snapshot: Snapshot, rows: Rows) -> Mapping[str, str]:
-    return {"costs.csv": Table.of(rows).csv(), "costs.tex": latex(rows)}
+    return {"costs.csv": ResultTable.of(rows).csv(), "costs.tex": latex(rows)}
 
 
 def latex(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -186,7 +186,7 @@ def latex(rows: Sequence[Mapping[str, Any]]) -> str:
         return Column(key, _TITLES[key], lambda value: significant(None if value is None else value / unit))
 
     columns = [Column("variant", form=escaped, side="l"), *(column(*each) for each in UNITS.items())]
-    return Table(columns, rows).latex(
+    return ResultTable(columns, rows).latex(
         "Parameters; FLOPs per token; tokens per second; largest resident memory; time of a run."
     )
 

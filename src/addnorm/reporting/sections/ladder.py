@@ -22,7 +22,7 @@ _MOST_WIDE = 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
+class ReferenceLine:
     """One reference, or several that cannot be distinguished."""
 
     names: tuple[str, ...]
@@ -58,7 +58,7 @@ class Rung:
 class Ladder:
     """The whole chart."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[ReferenceLine, ...]
     rungs: tuple[Rung, ...]
     places: int
     """Number of ranks."""
@@ -94,7 +94,7 @@ def ladder(ranking: Ranking, short: Mapping[str, str], wide: Mapping[str, str]) 
 
     Args:
         ranking: what is drawn.
-        short: names that fit beside the bars on a phone.
+        short: names that fit next to the bars on a phone.
         wide: on a desktop.
     """
     gap = 100 / (len(ranking.lines) + 1)
@@ -128,7 +128,7 @@ def ladder(ranking: Ranking, short: Mapping[str, str], wide: Mapping[str, str]) 
             )
         )
     lines = tuple(
-        Line(
+        ReferenceLine(
             names=tuple(line),
             label=" / ".join(short[name] for name in line),
             wide=" / ".join((wide if len(ranking.lines) <= _MOST_WIDE else short)[name] for name in line),

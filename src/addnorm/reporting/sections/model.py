@@ -43,7 +43,7 @@ class Mechanism:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Field:
+class SpecField:
     """One line of the spec."""
 
     path: str
@@ -60,8 +60,8 @@ class Model:
     reference: str | None
     """The first reference that is not the model itself; the page compares the two."""
     mechanisms: tuple[Mechanism, ...]
-    fields: tuple[Field, ...]
-    differences: tuple[Field, ...]
+    fields: tuple[SpecField, ...]
+    differences: tuple[SpecField, ...]
     """Of the model and its training."""
     foreign: Foreign | None
     """None for a model of this library."""
@@ -86,7 +86,7 @@ def model(snapshot: Snapshot, variant: str, language: str = "en") -> Model:
     lines = _lines(snapshot.spec(variant))
     theirs = _lines(snapshot.spec(reference)) if reference is not None else dict(lines)
     fields = tuple(
-        Field(
+        SpecField(
             path=path,
             value=lines.get(path, "–"),
             reference=theirs.get(path, "–") if lines.get(path) != theirs.get(path) else None,
@@ -112,7 +112,7 @@ _NOT_COMPARED = ("kind", "content")
 
 
 def _is_compared(path: str, *both: Mapping[str, str]) -> bool:
-    """False for the fields of a model of ours beside one of others, which has none of them to differ in."""
+    """False for fields of a model of this library that is compared with one of others, which has none of them."""
     foreign = [lines for lines in both if any(name in lines for name in _OF_FOREIGN)]
     if not foreign or path.startswith("training."):
         return True

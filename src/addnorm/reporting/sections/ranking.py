@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from addnorm.reporting.drawing.figure_style import finished, new_figure, tidy
 from addnorm.reporting.figure import Figure, Rows
-from addnorm.reporting.formats.measured import Shown, missing_verdicts
+from addnorm.reporting.formats.measured import RankingFormats, missing_verdicts
 from addnorm.reporting.formats.numbers import fixed, interval
 from addnorm.reporting.formats.ranking_latex import latex
-from addnorm.reporting.formats.table import Column, Table, against, at, dashed
+from addnorm.reporting.formats.table import Column, ResultTable, against, at, dashed
 from addnorm.reporting.formats.text_table import warned
 from addnorm.reporting.formats.tiers import tier_text, tier_words
 from addnorm.reporting.section import Section
@@ -36,9 +36,9 @@ def ranking_rows(snapshot: Snapshot, t: Phrases) -> Rows:
 def figure_rows(ranking: Ranking, t: Phrases) -> Rows:
     """Rows of the figure of a ranking, best first."""
     apart = {line[0] for line in ranking.lines if len(line) == 1}
-    found = []
+    rows = []
     for row in ranking.variants:
-        found.append(
+        rows.append(
             {
                 "variant": row.variant,
                 "mean": row.mean,
@@ -51,7 +51,7 @@ def figure_rows(ranking: Ranking, t: Phrases) -> Rows:
                 "provisional": ranking.provisional,
             }
         )
-    return found
+    return rows
 
 
 def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "MatplotlibFigure":
@@ -92,10 +92,10 @@ def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "Matplotl
         )
     axes.set_yticks(list(heights), [row["variant"] for row in rows])
     axes.set_ylim(0.4, len(rows) + 0.6)
-    beside = axes.secondary_yaxis("right")
-    beside.set_yticks(list(heights), [_beside(row) for row in rows])
-    beside.tick_params(length=0, labelsize=8)
-    beside.spines["right"].set_visible(False)
+    right = axes.secondary_yaxis("right")
+    right.set_yticks(list(heights), [_ranks_and_tier(row) for row in rows])
+    right.tick_params(length=0, labelsize=8)
+    right.spines["right"].set_visible(False)
     title = phrases(language)("plot.provisional") if any(row["provisional"] for row in rows) else ""
     tidy(axes, title=title, across=phrases(language)("plot.loss"), grid="x")
     key = [
@@ -108,7 +108,7 @@ def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "Matplotl
     return finished(drawn)
 
 
-def _beside(row: Mapping[str, Any]) -> str:
+def _ranks_and_tier(row: Mapping[str, Any]) -> str:
     ranks = row["rank_interval"]
     if ranks is None:
         return str(row["tier"])
@@ -116,7 +116,7 @@ def _beside(row: Mapping[str, Any]) -> str:
     return f"{text} · {row['tier']}"
 
 
-def _figure_table(rows: Rows, t: Phrases) -> Table:
+def _figure_table(rows: Rows, t: Phrases) -> ResultTable:
     columns = (
         Column("variant", t("common.model"), side="l"),
         Column("tier", t("ladder.tier"), side="l"),
@@ -125,7 +125,7 @@ def _figure_table(rows: Rows, t: Phrases) -> Table:
         Column("mean", t("common.loss"), lambda mean: fixed(mean, 4)),
         Column("interval", t("figures.interval"), lambda ends: interval(ends, 4)),
     )
-    return Table(columns, rows)
+    return ResultTable(columns, rows)
 
 
 def _files(snapshot: Snapshot, rows: Rows) -> Mapping[str, str]:
@@ -135,9 +135,9 @@ def _files(snapshot: Snapshot, rows: Rows) -> Mapping[str, str]:
     return {"ranking.csv": csv(content), **latex(content)}
 
 
-def means(ranking: Mapping[str, Any]) -> Table:
+def means(ranking: Mapping[str, Any]) -> ResultTable:
     """The table of means, a row per variant in the ranking's order: ranks left open, runs, mean, interval, accuracy, tier."""
-    shown = Shown.of(ranking)
+    shown = RankingFormats.of(ranking)
     columns = (
         Column("rank_interval", "ranks", dashed(lambda ends: "-".join(map(str, dict.fromkeys(ends))))),
         Column("variant", value=_name, side="l"),
@@ -147,19 +147,19 @@ def means(ranking: Mapping[str, Any]) -> Table:
         Column("accuracy", "acc. %", dashed(lambda share: f"{100 * share:.2f}")),
         Column("tier", form=_tier, side="l"),
     )
-    return Table(columns, ranking["variants"])
+    return ResultTable(columns, ranking["variants"])
 
 
-def differences(ranking: Mapping[str, Any]) -> Table:
+def differences(ranking: Mapping[str, Any]) -> ResultTable:
     """The table of comparisons, a column per reference."""
-    shown = Shown.of(ranking)
+    shown = RankingFormats.of(ranking)
     columns = (
         Column(
             f"vs {name}", form=dashed(lambda comparison: _cell(comparison, shown)), side="l", value=at("versus", name)
         )
         for name in ranking["references"]
     )
-    return Table([Column("variant", value=_name, side="l"), *columns], ranking["variants"])
+    return ResultTable([Column("variant", value=_name, side="l"), *columns], ranking["variants"])
 
 
 def text(ranking: Mapping[str, Any], width: int = 100) -> str:
@@ -169,7 +169,7 @@ def text(ranking: Mapping[str, Any], width: int = 100) -> str:
         ranking: the JSON of a ranking.
         width: columns; comparisons that do not fit side by side go below each other.
     """
-    shown = Shown.of(ranking)
+    shown = RankingFormats.of(ranking)
     title = f"{shown.title}; ± is for each mean alone. Margin ±{ranking['margin']:g}."
     if ranking["provisional"]:
         title += " PROVISIONAL: runs have yet to end."
@@ -200,7 +200,7 @@ def csv(ranking: Mapping[str, Any]) -> str:
         *(Column(name, value=at("rank_interval", place)) for place, name in enumerate(("best_rank", "worst_rank"))),
         *(column for reference in ranking["references"] for column in against(reference)),
     )
-    return Table(columns, ranking["variants"]).csv()
+    return ResultTable(columns, ranking["variants"]).csv()
 
 
 def _name(entry: Mapping[str, Any]) -> str:
@@ -214,7 +214,7 @@ def _tier(tier: Mapping[str, Any]) -> str:
     return f"{label} ?" if label.startswith(("above", "between", "below")) and not tier["firm"] else label
 
 
-def _values(entries: Sequence[Mapping[str, Any]], shown: Shown, width: int) -> list[str]:
+def _values(entries: Sequence[Mapping[str, Any]], shown: RankingFormats, width: int) -> list[str]:
     """Every run's loss, a column per seed; nothing where no variant has more than one run."""
     if all(len(entry.get("values", ())) < 2 for entry in entries):
         return []
@@ -225,7 +225,7 @@ def _values(entries: Sequence[Mapping[str, Any]], shown: Shown, width: int) -> l
     columns = (
         Column(f"seed {seed}", form=dashed(lambda value: _value(value, shown)), value=at(seed)) for seed in seeds
     )
-    table = Table([Column("variant", side="l"), *columns], rows)
+    table = ResultTable([Column("variant", side="l"), *columns], rows)
     marks = {cell.lstrip("0123456789.") for line in table.body for cell in line[1:]}
     meanings = "".join(f"; {meaning}" for mark, meaning in _MARKS.items() if mark in marks)
     return [textwrap.fill(f"{shown.name} per seed{meanings}:", width), table.text(width)]
@@ -238,7 +238,7 @@ _MARKS = {
 }
 
 
-def _value(value: Mapping[str, Any], shown: Shown) -> str:
+def _value(value: Mapping[str, Any], shown: RankingFormats) -> str:
     if value["loss"] is None:
         return str(value["state"])
     return shown.level(value["loss"]) + (
@@ -246,7 +246,7 @@ def _value(value: Mapping[str, Any], shown: Shown) -> str:
     )
 
 
-def _cell(comparison: Mapping[str, Any], shown: Shown) -> str:
+def _cell(comparison: Mapping[str, Any], shown: RankingFormats) -> str:
     cell: str = comparison["verdict"] or "no verdict"
     if comparison["interval"] is not None and comparison.get("by_seed"):
         cell += f" {shown.seeds_better(comparison)}/{len(comparison['by_seed'])}"

@@ -18,7 +18,7 @@ from addnorm.reporting.formats.latex import number
 from addnorm.reporting.formats.listing import grouped
 from addnorm.reporting.formats.names import file_name
 from addnorm.reporting.formats.numbers import fixed, mean, spread, trimmed
-from addnorm.reporting.formats.table import Column, Table
+from addnorm.reporting.formats.table import Column, ResultTable
 from addnorm.reporting.formats.text_table import aligned
 from addnorm.reporting.reading.checkpoints import inspect_command
 from addnorm.reporting.reading.foreign import is_foreign
@@ -51,7 +51,7 @@ _MOST_DISTANCES = 9
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layer:
+class LayerTerms:
     """One layer, heads averaged."""
 
     layer: int
@@ -82,7 +82,7 @@ class Terms:
     """Largest distance in tokens."""
     names: tuple[str, ...]
     """Formulas of the terms that occur in the model's scores."""
-    layers: tuple[Layer, ...]
+    layers: tuple[LayerTerms, ...]
 
 
 def terms(snapshot: Snapshot, variant: str) -> Terms | None:
@@ -113,7 +113,7 @@ def _read(run: str, content: Mapping[str, Any]) -> Terms:
     )
 
 
-def _layer(heads: Sequence[Mapping[str, Any]], layer: int, built: Sequence[str]) -> Layer:
+def _layer(heads: Sequence[Mapping[str, Any]], layer: int, built: Sequence[str]) -> LayerTerms:
     curves = [
         [mean(values) for values in zip(*(row["terms"][term]["mean"] for row in heads), strict=True)] for term in built
     ]
@@ -128,7 +128,7 @@ def _layer(heads: Sequence[Mapping[str, Any]], layer: int, built: Sequence[str])
         return f"{1000 * (distance - first) / (last - first):.1f},{1000 * (high - value) / (high - low):.1f}"
 
     trained = heads[0]["trained"]
-    return Layer(
+    return LayerTerms(
         layer=layer,
         swings=tuple(mean([_swing(row["terms"][term]["mean"]) for row in heads]) for term in built),
         query=mean([row["isotropy"]["query"] for row in heads]),
@@ -231,7 +231,7 @@ def _mark(axes: "Axes", trained: int | None) -> None:
         axes.axvline(trained, color="0.7", linewidth=0.8, zorder=0)
 
 
-def _figure_table(rows: Rows, t: Phrases) -> Table:
+def _figure_table(rows: Rows, t: Phrases) -> ResultTable:
     terms = zip((*TERMS, "sum"), (*TERMS.values(), t("figures.sum")), strict=True)
     columns = (
         Column("label", t("common.run"), side="l"),
@@ -245,19 +245,19 @@ def _figure_table(rows: Rows, t: Phrases) -> Table:
         for place in spread(len(distances), _MOST_DISTANCES):
             means = {term: mean([head["terms"][term]["mean"][place] for head in heads]) for term in (*TERMS, "sum")}
             lines.append({"label": label, "layer": layer, "distance": distances[place], **means})
-    return Table(columns, lines)
+    return ResultTable(columns, lines)
 
 
-def text(found: Mapping[str, Any], width: int = 100) -> str:
+def text(measured: Mapping[str, Any], width: int = 100) -> str:
     """The tables of all models, for a terminal.
 
     Args:
-        found: `models` and `rows`.
+        measured: `models` and `rows`.
         width: columns of the terminal.
     """
     parts = []
-    for model in found["models"]:
-        rows = [row for row in found["rows"] if row["label"] == model["label"]]
+    for model in measured["models"]:
+        rows = [row for row in measured["rows"] if row["label"] == model["label"]]
         parts += [_about(model, width), _sizes(rows, width), _fall(rows, model, width)]
     return "\n\n".join(parts) + "\n"
 
@@ -271,7 +271,7 @@ def latex(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         *(Column(*each, lambda length: number(length, 2)) for each in directions.items()),
     )
     return {
-        label: Table(columns, _measured(of)).latex(f"{label}: {_HEADING}; heads averaged.")
+        label: ResultTable(columns, _measured(of)).latex(f"{label}: {_HEADING}; heads averaged.")
         for label, of in grouped(rows, lambda row: str(row["label"]))
     }
 
@@ -296,7 +296,7 @@ def _sizes(rows: Sequence[Mapping[str, Any]], width: int) -> str:
         Column("key", "|mean k̂|", "{:.2f}".format),
         Column("chance", "by chance", "{:.2f}".format),
     )
-    return f"{_HEADING}:\n{Table(columns, _measured(rows)).text(width)}"
+    return f"{_HEADING}:\n{ResultTable(columns, _measured(rows)).text(width)}"
 
 
 def _measured(rows: Sequence[Mapping[str, Any]]) -> Rows:
@@ -346,7 +346,7 @@ def _nearest(distances: Sequence[float], wanted: float) -> int:
 
 def _files(snapshot: Snapshot, rows: Rows) -> Mapping[str, str]:
     tables = {f"score_terms-{file_name(label)}.tex": text for label, text in latex(rows).items()}
-    return {"score_terms.csv": Table.of(long_terms(rows)).csv(), **tables}
+    return {"score_terms.csv": ResultTable.of(long_terms(rows)).csv(), **tables}
 
 
 class TermsSection(Section):

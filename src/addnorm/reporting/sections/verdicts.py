@@ -9,7 +9,7 @@ from addnorm.reporting.figure import Figure, Rows
 from addnorm.reporting.formats.listing import MOST_CARDS, grouped, matches
 from addnorm.reporting.formats.measured import in_thousandths
 from addnorm.reporting.formats.numbers import interval, signed
-from addnorm.reporting.formats.table import Column, Table
+from addnorm.reporting.formats.table import Column, ResultTable
 from addnorm.reporting.formats.tiers import tier_words
 from addnorm.reporting.section import Section
 from addnorm.reporting.snapshot import Snapshot
@@ -29,7 +29,7 @@ _FEW_NOTES = 2
 """Notes on a ranking that are not folded."""
 
 
-Entry = Mapping[str, Any]
+VerdictRow = Mapping[str, Any]
 """A variant of the ranking for the template: the fields of `VariantRank`, with `is_reference`, `reach` (half of the mean's
 interval), `tier` as `TierWords`, and `cells`, one per reference, None against itself. A cell has the fields of `Comparison`,
 losses in thousandths of a nat, with `box`, `needed_for` and `accuracy_disagrees`."""
@@ -39,14 +39,14 @@ losses in thousandths of a nat, with `box`, `needed_for` and `accuracy_disagrees
 class Verdicts:
     """The whole table."""
 
-    rows: tuple[Entry, ...]
+    rows: tuple[VerdictRow, ...]
     references: tuple[str, ...]
     scale: float
     """Distance from zero to 0 and to 100 of the boxes, in thousandths of a nat; an arrow is drawn for what lies beyond."""
     margin: float
     """In thousandths of a nat."""
 
-    def groups(self, listing: Listing, hidden: Collection[str] = ()) -> list[tuple[str, list[Entry]]]:
+    def groups(self, listing: Listing, hidden: Collection[str] = ()) -> list[tuple[str, list[VerdictRow]]]:
         """The rows by verdict against one reference, best verdict first; one group without a name for a small study.
 
         Args:
@@ -57,7 +57,7 @@ class Verdicts:
             return [("", list(self.rows))]
         against = self.references.index(listing.group) if listing.group in self.references else 0
 
-        def group(row: Entry) -> str:
+        def group(row: VerdictRow) -> str:
             cell = row["cells"][against]
             return "reference" if cell is None else str(cell["verdict"])
 
@@ -88,7 +88,7 @@ def verdicts(ranking: Ranking) -> Verdicts:
     return Verdicts(rows=rows, references=ranking.references, scale=scale, margin=1000 * ranking.margin)
 
 
-def _cell(comparison: Comparison, scale: float) -> Entry:
+def _cell(comparison: Comparison, scale: float) -> VerdictRow:
     cell = in_thousandths(vars(comparison))
     box = None
     if cell["interval"] is not None and cell["difference"] is not None:
@@ -186,7 +186,7 @@ def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "Matplotl
     return finished(drawn)
 
 
-def _figure_table(rows: Rows, t: Phrases) -> Table:
+def _figure_table(rows: Rows, t: Phrases) -> ResultTable:
     columns = (
         Column("variant", t("common.model"), side="l"),
         Column("reference", t("common.reference"), side="l"),
@@ -194,7 +194,7 @@ def _figure_table(rows: Rows, t: Phrases) -> Table:
         Column("difference", t("figures.difference"), lambda difference: signed(difference, 5)),
         Column("interval", t("figures.interval"), lambda ends: interval(ends, 5)),
     )
-    return Table(columns, rows)
+    return ResultTable(columns, rows)
 
 
 class VerdictsSection(Section):
@@ -220,10 +220,10 @@ class VerdictsSection(Section):
         places = {name: place for place, name in enumerate(snapshot.variants)}
         left_out = view.listing.hidden
         hidden = {name for name, place in places.items() if place in left_out}
-        found = verdicts(ranking) if ranking is not None else None
+        table = verdicts(ranking) if ranking is not None else None
         return {
-            "verdicts": found,
-            "groups": found.groups(view.listing, hidden) if found is not None else [],
+            "verdicts": table,
+            "groups": table.groups(view.listing, hidden) if table is not None else [],
             "places": places,
             "hidden": len(hidden),
             "ranking": ranking,

@@ -8,7 +8,7 @@ from addnorm.reporting.figure import Rows
 from addnorm.reporting.formats.latex import NONE, escaped, number
 from addnorm.reporting.formats.listing import grouped
 from addnorm.reporting.formats.numbers import fixed, spread
-from addnorm.reporting.formats.table import Column, Table
+from addnorm.reporting.formats.table import Column, ResultTable
 from addnorm.reporting.sections.curves.reading import curves
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import Selection
@@ -28,10 +28,10 @@ _MEASURES = {"train_loss": "Training loss", "loss": "Held-out loss", "accuracy":
 
 def curve_rows(snapshot: Snapshot, t: Phrases) -> Rows:
     """One row per variant and metric; thinned to what a figure can show."""
-    found = []
+    rows = []
     for metric, name in DRAWN.items():
         drawn = curves(snapshot, Selection(metrics=(metric,), variants=snapshot.variants), most=None)
-        found += [
+        rows += [
             {
                 "variant": line.variant,
                 "place": line.style,
@@ -43,7 +43,7 @@ def curve_rows(snapshot: Snapshot, t: Phrases) -> Rows:
             }
             for line in drawn.series
         ]
-    return found
+    return rows
 
 
 def long_curves(rows: Sequence[Mapping[str, Any]]) -> Rows:
@@ -94,7 +94,7 @@ def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "Matplotl
     return finished(drawn)
 
 
-def figure_table(rows: Rows, t: Phrases) -> Table:
+def figure_table(rows: Rows, t: Phrases) -> ResultTable:
     metrics = {"train_loss": "metric.train.loss", "loss": "metric.eval.loss", "accuracy": "metric.eval.accuracy"}
     columns = (
         Column("variant", t("common.model"), side="l"),
@@ -105,11 +105,11 @@ def figure_table(rows: Rows, t: Phrases) -> Table:
         Column("high", t("figures.largest"), lambda value: fixed(value, 4)),
     )
     points = [(long_curves([row]), spread(len(row["steps"]), _MOST_POINTS)) for row in rows]
-    return Table(columns, [curve[at] for curve, shown in points for at in shown])
+    return ResultTable(columns, [curve[at] for curve, shown in points for at in shown])
 
 
 def figure_files(snapshot: Snapshot, rows: Rows) -> Mapping[str, str]:
-    return {"curves.csv": Table.of(long_curves(rows)).csv()} | {
+    return {"curves.csv": ResultTable.of(long_curves(rows)).csv()} | {
         f"curves-{name}.tex": text for name, text in latex(rows).items()
     }
 
@@ -149,7 +149,7 @@ def _metric_table(metric: str, rows: Sequence[Mapping[str, Any]]) -> str:
         Column("last", form=mean, value=lambda row: row["mean"][-1]),
         Column("range", value=ends),
     )
-    return Table(columns, rows).latex(
+    return ResultTable(columns, rows).latex(
         f"{_MEASURES[metric]} {unit}: means over the seeds that have reached a step.",
         "Range: least and largest seed at the last step.",
     )

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from addnorm.reporting.figure import Figure, Rows
-from addnorm.reporting.formats.table import Column, Table
+from addnorm.reporting.formats.table import Column, ResultTable
 from addnorm.reporting.reading import inspections
 from addnorm.reporting.reading.checkpoints import inspect_command
 from addnorm.reporting.reading.foreign import is_foreign
@@ -15,7 +15,7 @@ from addnorm.reporting.section import Section
 from addnorm.reporting.sections.depth.figure import figure
 from addnorm.reporting.sections.depth.heat_map import HeatMap, heat_map
 from addnorm.reporting.sections.depth.matrices import (
-    Change,
+    WeightChange,
     cells,
     depth_of,
     depth_rows,
@@ -33,7 +33,7 @@ _MOST_IN_TABLE = 13
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shown:
+class RoomMaps:
     """The maps of one room of a model."""
 
     room: str
@@ -45,14 +45,14 @@ class Shown:
     is_rescaled: bool
     """True if the weights differ from 1 by factors alone that other matrices could take over."""
     maps: tuple[HeatMap, ...]
-    changes: tuple[Change, ...]
+    changes: tuple[WeightChange, ...]
     """The weights that training changed most."""
     sources: tuple[str, ...]
     lines: tuple[tuple[str, tuple[float | None, ...]], ...]
     """The first map as a table, None for zeros; empty if it is large."""
 
 
-def shown(room: DepthOverSeeds) -> Shown:
+def shown(room: DepthOverSeeds) -> RoomMaps:
     """Choose the maps of a room."""
     is_plain = has_plain_weights(room) and not learns(room)
     weights, shares = room.matrices["weights"], room.matrices["shares"]
@@ -71,7 +71,7 @@ def shown(room: DepthOverSeeds) -> Shown:
             beyond = np.where(relative == 0, 0.0, relative - 1)
             maps.append(heat_map("relative_map", beyond, room.reads, room.sources, float(np.abs(beyond).max())))
     table = (shares if is_plain else weights).end
-    return Shown(
+    return RoomMaps(
         room=room.room,
         kind=room.kind,
         seeds=room.seeds,
@@ -93,7 +93,7 @@ def _rows(snapshot: Snapshot, t: Phrases) -> Rows:
     return depth_rows(snapshot)
 
 
-def _figure_table(rows: Rows, t: Phrases) -> Table:
+def _figure_table(rows: Rows, t: Phrases) -> ResultTable:
     columns = (
         Column("variant", t("common.model"), side="l"),
         Column("read", t("depth.read"), side="l"),
@@ -104,11 +104,11 @@ def _figure_table(rows: Rows, t: Phrases) -> Table:
     lines = [
         {"variant": row["variant"], **vars(change)} for row in rows for change in largest_changes(row["room"], most=5)
     ]
-    return Table(columns, lines)
+    return ResultTable(columns, lines)
 
 
 def _files(snapshot: Snapshot, rows: Rows) -> Mapping[str, str]:
-    return {"depth.csv": Table.of(cells(rows)).csv()}
+    return {"depth.csv": ResultTable.of(cells(rows)).csv()}
 
 
 class DepthSection(Section):

@@ -14,7 +14,7 @@ _LAST = {"close": "out", "embedding": "emb", "table": "table"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cell:
+class MatrixCell:
     """A cell that is not zero."""
 
     row: int
@@ -33,7 +33,7 @@ class HeatMap:
     """Of its title and explanation among the phrases."""
     rows: int
     columns: int
-    cells: tuple[Cell, ...]
+    cells: tuple[MatrixCell, ...]
     row_marks: tuple[tuple[float, str], ...]
     column_marks: tuple[tuple[float, str], ...]
     largest: float
@@ -60,7 +60,7 @@ def heat_map(
         rows=len(reads),
         columns=len(sources),
         cells=tuple(
-            Cell(
+            MatrixCell(
                 row=r,
                 column=s,
                 opacity=min(1.0, abs(float(matrix[r, s])) / full),

@@ -5,8 +5,8 @@ from typing import Any
 
 from addnorm.reporting.figure import Figure, Rows
 from addnorm.reporting.formats.numbers import mean_of_known
-from addnorm.reporting.formats.table import Column, Table, dashed
-from addnorm.reporting.measure import Measure
+from addnorm.reporting.formats.table import Column, ResultTable, dashed
+from addnorm.reporting.measure import LayerMeasure
 from addnorm.reporting.measures import measures
 from addnorm.reporting.reading import inspections
 from addnorm.reporting.reading.checkpoints import inspect_command
@@ -46,13 +46,13 @@ class InsightSection(Section):
     def files(self, snapshot: Snapshot) -> Mapping[str, str]:
         table, checkpoints = insight_table(snapshot), checkpoint_table(snapshot)
         tables = {f"insight-{key}.tex": text for key, text in latex(table).items()}
-        of_runs = {"insight.csv": Table.of(table).csv(), **tables} if table else {}
+        of_runs = {"insight.csv": ResultTable.of(table).csv(), **tables} if table else {}
         as_variants = [{"variant": row["checkpoint"], "step": None, **row} for row in checkpoints]
         tables = {f"checkpoints-{key}.tex": text for key, text in latex(as_variants, _OF_CHECKPOINTS).items()}
-        return of_runs | ({"checkpoints.csv": Table.of(checkpoints).csv(), **tables} if checkpoints else {})
+        return of_runs | ({"checkpoints.csv": ResultTable.of(checkpoints).csv(), **tables} if checkpoints else {})
 
 
-def _figure(measure: Measure) -> Figure:
+def _figure(measure: LayerMeasure) -> Figure:
     def rows(snapshot: Snapshot, t: Phrases) -> Rows:
         return layer_rows(snapshot, measure.key)
 
@@ -66,7 +66,7 @@ def _figure(measure: Measure) -> Figure:
     )
 
 
-def _figure_table(rows: Rows, t: Phrases) -> Table:
+def _figure_table(rows: Rows, t: Phrases) -> ResultTable:
     mean = dashed(".4g", "–")
     columns = (
         Column("variant", t("common.model"), side="l"),
@@ -74,4 +74,4 @@ def _figure_table(rows: Rows, t: Phrases) -> Table:
         Column("start", t("insight.at_start"), lambda values: mean(mean_of_known(values))),
         Column("end", t("insight.at_end"), lambda values: mean(mean_of_known(values))),
     )
-    return Table(columns, rows)
+    return ResultTable(columns, rows)

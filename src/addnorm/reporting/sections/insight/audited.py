@@ -53,12 +53,12 @@ def audited(snapshot: Snapshot, variant: str) -> Audited | None:
 
 def _findings(content: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The audit's findings with their verdicts as phrases' keys; none where it is of another version."""
-    found = [
+    findings = [
         {**entry, "verdict": str(entry.get("verdict")).replace(" ", "_")}
         for entry in content.get("findings", [])
         if isinstance(entry, dict)
     ]
-    return found if all(entry["verdict"] in VERDICTS for entry in found) else []
+    return findings if all(entry["verdict"] in VERDICTS for entry in findings) else []
 
 
 def _whole(value: Any) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 
 from addnorm.reporting.formats.numbers import mean
 from addnorm.reporting.layer_panel import LayerPanel, layer_panel, layer_values
-from addnorm.reporting.measure import Measure
+from addnorm.reporting.measure import LayerMeasure
 from addnorm.reporting.measures import measures
 from addnorm.reporting.reading.checkpoints import missing_in
 from addnorm.reporting.reading.inspections import NAME
@@ -50,7 +50,7 @@ def insight(snapshot: Snapshot, variant: str, language: str = "en") -> Insight:
 
 
 def _panel(
-    measure: Measure, contents: Sequence[Mapping[str, Any]], moments: Sequence[str], t: Phrases
+    measure: LayerMeasure, contents: Sequence[Mapping[str, Any]], moments: Sequence[str], t: Phrases
 ) -> LayerPanel | None:
     lines = []
     for moment in moments:

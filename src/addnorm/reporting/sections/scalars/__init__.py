@@ -1,4 +1,4 @@
-"""Learned scalars: their values beside what weight decay alone would have left, and the verdicts of `addnorm explain`."""
+"""Learned scalars: their values next to what weight decay alone would have left, and the verdicts of `addnorm explain`."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,13 +6,13 @@ from typing import Any
 from addnorm.reporting.figure import Figure, Rows
 from addnorm.reporting.formats.names import file_name
 from addnorm.reporting.formats.numbers import fixed, mean_of_known
-from addnorm.reporting.formats.table import Column, Table
+from addnorm.reporting.formats.table import Column, ResultTable
 from addnorm.reporting.reading.checkpoints import study_command
 from addnorm.reporting.section import Section
 from addnorm.reporting.sections.scalars import record, verdicts
 from addnorm.reporting.sections.scalars.figure import figure
 from addnorm.reporting.sections.scalars.over_seeds import over_seeds, sentences
-from addnorm.reporting.sections.scalars.record import Family, families
+from addnorm.reporting.sections.scalars.record import ScalarFamily, families
 from addnorm.reporting.sections.scalars.table import latex
 from addnorm.reporting.sections.scalars.verdicts import Explained, explained
 from addnorm.reporting.snapshot import Snapshot
@@ -52,7 +52,7 @@ def long_scalars(rows: Sequence[Mapping[str, Any]]) -> Rows:
     ]
 
 
-def _figure_table(rows: Rows, t: Phrases) -> Table:
+def _figure_table(rows: Rows, t: Phrases) -> ResultTable:
     columns = (
         Column("variant", t("common.model"), side="l"),
         Column("parameter", t("figures.parameter"), side="l"),
@@ -61,12 +61,12 @@ def _figure_table(rows: Rows, t: Phrases) -> Table:
         Column("decay_only", t("scalars.decay_only"), lambda value: fixed(value, 4)),
         Column("finals", t("figures.mean"), lambda finals: fixed(mean_of_known(finals), 4)),
     )
-    return Table(columns, rows)
+    return ResultTable(columns, rows)
 
 
 def _files(snapshot: Snapshot, rows: Rows) -> Mapping[str, str]:
     tables = {f"scalars-{file_name(variant)}.tex": text for variant, text in latex(rows).items()}
-    return {"scalars.csv": Table.of(long_scalars(rows)).csv(), **tables}
+    return {"scalars.csv": ResultTable.of(long_scalars(rows)).csv(), **tables}
 
 
 class ScalarsSection(Section):
@@ -95,17 +95,17 @@ class ScalarsSection(Section):
         names = snapshot.variants if view.variant is None else (view.variant,)
         verdicts_found = explained(snapshot)
         t = phrases(view.language)
-        found: list[tuple[Family, list[str]]] = []
+        shown: list[tuple[ScalarFamily, list[str]]] = []
         left_out: list[str] = []
         for name in names:
-            if len(found) < _MOST_FAMILIES:
+            if len(shown) < _MOST_FAMILIES:
                 own = families(snapshot, [name])
                 counted = over_seeds(own, _directions(verdicts_found, name, own))
-                found += [(family, sentences(of, t)) for family, of in zip(own, counted, strict=True)]
+                shown += [(family, sentences(of, t)) for family, of in zip(own, counted, strict=True)]
             else:
                 left_out.append(name)
         return {
-            "families": found,
+            "families": shown,
             "left_out": left_out,
             "explained": verdicts_found,
             "most_icons": _MOST_ICONS,
@@ -114,5 +114,7 @@ class ScalarsSection(Section):
         }
 
 
-def _directions(found: Explained | None, variant: str, own: Sequence[Family]) -> list[dict[str, float]]:
-    return found.directions_of(variant, [entry.name for family in own for entry in family.entries]) if found else []
+def _directions(verdicts: Explained | None, variant: str, own: Sequence[ScalarFamily]) -> list[dict[str, float]]:
+    return (
+        verdicts.directions_of(variant, [entry.name for family in own for entry in family.entries]) if verdicts else []
+    )
