@@ -1,9 +1,13 @@
 """Style of matplotlib figures: fonts with Chinese glyphs if installed, and line styles that differ without colour."""
 
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, wraps
+from typing import TYPE_CHECKING, Any, Protocol
+
+from addnorm.words import Phrases, phrases
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -57,6 +61,38 @@ def style(place: int) -> dict[str, Any]:
     }
 
 
+class DrawsRows(Protocol):
+    """A function that draws rows in a language."""
+
+    def __call__(self, rows: Sequence[Mapping[str, Any]], language: str = "en") -> "Figure":
+        """The figure of at least one row.
+
+        Raises:
+            ValueError: there are no rows.
+            UnknownName: no such language.
+        """
+        ...
+
+
+def figure_of(needed: str) -> Callable[[Callable[[Sequence[Mapping[str, Any]], Phrases], "Figure"]], DrawsRows]:
+    """Make a function that draws rows in a language of one that arranges them with the phrases of that language.
+
+    Args:
+        needed: what the figure needs at least one of, for the message where there are no rows.
+    """
+
+    def decorate(arrange: Callable[[Sequence[Mapping[str, Any]], Phrases], "Figure"]) -> DrawsRows:
+        @wraps(arrange)
+        def draw(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "Figure":
+            if not rows:
+                raise ValueError(f"a figure needs at least one {needed}, got none.")
+            return finished(arrange(rows, phrases(language)))
+
+        return draw
+
+    return decorate
+
+
 def new_figure(width: float, height: float) -> "Figure":
     """An empty figure, sizes in inches."""
     from matplotlib.figure import Figure
@@ -75,19 +111,38 @@ def tidy(axes: "Axes", *, title: str = "", across: str = "", up: str = "", grid:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def legend_below(figure: "Figure", axes: "Axes", columns: int = 4) -> None:
+def legend_below(figure: "Figure", axes: "Axes") -> None:
     """One legend for the whole figure, under it."""
     handles, names = axes.get_legend_handles_labels()
     if handles:
-        figure.legend(
-            handles,
-            names,
-            loc="outside lower center",
-            ncols=min(columns, len(names)),
-            frameon=False,
-            fontsize=8,
-            handlelength=3.2,
-        )
+        key_below(figure, handles, names, ncols=min(4, len(names)), handlelength=3.2)
+
+
+def key_below(figure: "Figure", handles: Sequence["Artist"], names: Sequence[str], **options: Any) -> None:
+    """Signs and their meanings under the figure, in one line unless `ncols` is given."""
+    look: dict[str, Any] = {"ncols": len(names), "frameon": False, "fontsize": 8}
+    figure.legend(handles, names, loc="outside lower center", **look | options)
+
+
+def grid_of_panels(figure: "Figure", count: int, columns: int, **shared: bool) -> list["Axes"]:
+    """So many panels, row by row; the rest of the last row stays empty."""
+    panels = list(figure.subplots(-(-count // columns), columns, squeeze=False, **shared).flat)
+    for axes in panels[count:]:
+        axes.set_visible(False)
+    return panels[:count]
+
+
+def with_whiskers(axes: "Axes", place: int, name: str, points: Sequence[tuple[float, float, float, float]]) -> None:
+    """Draw the line of the model in that place, with whiskers.
+
+    Args:
+        axes: of the panel.
+        place: of the model, for its style.
+        name: in the legend.
+        points: x, y, and the lengths of the whiskers down and up.
+    """
+    xs, ys, down, up = ([point[part] for point in points] for part in range(4))
+    axes.errorbar(xs, ys, yerr=[down, up], label=name, linewidth=1.1, elinewidth=0.7, markersize=4.5, **style(place))
 
 
 def finished(figure: "Figure") -> "Figure":

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from addnorm.reporting.audit.table import merged_names
-from addnorm.reporting.drawing.figure_style import finished, new_figure, tidy
+from addnorm.reporting.drawing.figure_style import figure_of, new_figure, tidy
 from addnorm.reporting.figure import Figure, Rows
 from addnorm.reporting.formats.latex import escaped, significant
 from addnorm.reporting.formats.numbers import mean_of_known, quantity, size
@@ -18,7 +18,7 @@ from addnorm.reporting.section import Section
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import View
 from addnorm.store.study import COSTS
-from addnorm.words import Phrases, phrases
+from addnorm.words import Phrases
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
@@ -125,16 +125,17 @@ def cost_rows(snapshot: Snapshot, t: Phrases) -> Rows:
     return [{name: getattr(cost, name) for name in ("variant", *UNITS)} for cost in costs(snapshot)]
 
 
-def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "MatplotlibFigure":
+@figure_of("row of costs")
+def figure(rows: Sequence[Mapping[str, Any]], t: Phrases) -> "MatplotlibFigure":
     """The figure of costs, a panel per cost; a cost that no variant has a number for is left out.
 
     Args:
         rows: one per variant: `variant`, and any of `parameters`, `flops_per_token`, `tokens_per_s`, `peak_bytes`, `wall_s`
             (None where not known).
-        language: of the labels.
+        t: phrases of the labels.
 
     Raises:
-        ValueError: there are no rows, or no number in them.
+        ValueError: there is no number in the rows.
     """
     shown = [name for name in UNITS if any(row.get(name) is not None for row in rows)]
     if not shown:
@@ -152,8 +153,8 @@ def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "Matplotl
         axes.margins(x=0.25)
         axes.set_xlim(left=0)
         axes.locator_params(axis="x", nbins=3)
-        tidy(axes, across=phrases(language)(f"plot.{name}"), grid="x")
-    return finished(drawn)
+        tidy(axes, across=t(f"plot.{name}"), grid="x")
+    return drawn
 
 
 def _short(value: float) -> str:

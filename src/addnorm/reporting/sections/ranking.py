@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from addnorm.reporting.drawing.figure_style import finished, new_figure, tidy
+from addnorm.reporting.drawing.figure_style import figure_of, key_below, new_figure, tidy
 from addnorm.reporting.figure import Figure, Rows
 from addnorm.reporting.formats.measured import RankingFormats, missing_verdicts
 from addnorm.reporting.formats.numbers import fixed, interval
@@ -22,7 +22,7 @@ from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import View
 from addnorm.statistics import Ranking
 from addnorm.statistics.ranking import RESOLVABLE_SEEDS
-from addnorm.words import Phrases, phrases
+from addnorm.words import Phrases
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
@@ -54,20 +54,16 @@ def figure_rows(ranking: Ranking, t: Phrases) -> Rows:
     return rows
 
 
-def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "MatplotlibFigure":
+@figure_of("variant of a ranking")
+def figure(rows: Sequence[Mapping[str, Any]], t: Phrases) -> "MatplotlibFigure":
     """The figure of a ranking.
 
     Args:
         rows: one per variant, best first: `variant`, `mean`, `interval`, `values` (losses of its runs), `tier`,
             `rank_interval`, `reference` (true for a reference), `line_apart` (true if its line can be distinguished from every
             other reference's), `provisional`.
-        language: of the labels.
-
-    Raises:
-        ValueError: there are no rows.
+        t: phrases of the labels.
     """
-    if not rows:
-        raise ValueError("a ranking's figure needs at least one variant, got none.")
     drawn = new_figure(9.5, 1.5 + 0.34 * len(rows))
     axes = drawn.subplots()
     heights = range(len(rows), 0, -1)
@@ -96,16 +92,15 @@ def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "Matplotl
     right.set_yticks(list(heights), [_ranks_and_tier(row) for row in rows])
     right.tick_params(length=0, labelsize=8)
     right.spines["right"].set_visible(False)
-    title = phrases(language)("plot.provisional") if any(row["provisional"] for row in rows) else ""
-    tidy(axes, title=title, across=phrases(language)("plot.loss"), grid="x")
+    title = t("plot.provisional") if any(row["provisional"] for row in rows) else ""
+    tidy(axes, title=title, across=t("plot.loss"), grid="x")
     key = [
         axes.plot([], [], marker="o", color="black", linewidth=1.6)[0],
         axes.plot([], [], "|", color="0.55", markersize=9)[0],
         axes.plot([], [], marker="D", color="0.55", markerfacecolor="white", markeredgecolor="black")[0],
     ]
-    names = [phrases(language)(f"plot.{name}") for name in ("mean", "seed_value", "reference")]
-    drawn.legend(key, names, loc="outside lower center", ncols=3, frameon=False, fontsize=8)
-    return finished(drawn)
+    key_below(drawn, key, [t(f"plot.{name}") for name in ("mean", "seed_value", "reference")])
+    return drawn
 
 
 def _ranks_and_tier(row: Mapping[str, Any]) -> str:

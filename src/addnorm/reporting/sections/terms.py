@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from addnorm.reporting.drawing.chart import ticks
-from addnorm.reporting.drawing.figure_style import finished, new_figure, style, tidy
+from addnorm.reporting.drawing.figure_style import figure_of, new_figure, style, tidy
 from addnorm.reporting.figure import Figure, Rows
 from addnorm.reporting.formats.latex import number
 from addnorm.reporting.formats.listing import grouped
@@ -26,7 +26,7 @@ from addnorm.reporting.reading.study_files import UNREADABLE, content_of
 from addnorm.reporting.section import Section
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import CHECKPOINT_PAGE, MODEL_PAGE, View
-from addnorm.words import Phrases, phrases
+from addnorm.words import Phrases
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -173,26 +173,21 @@ def long_terms(rows: Rows) -> Rows:
     ]
 
 
-def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "MatplotlibFigure":
+@figure_of("row of score terms")
+def figure(rows: Sequence[Mapping[str, Any]], t: Phrases) -> "MatplotlibFigure":
     """The figure of one model's terms, or of several models' side by side: a line of panels per layer, at most six layers,
     evenly chosen.
 
     Args:
         rows: `rows` of `addnorm inspect --terms --json`: one per model, layer and head.
-        language: of the texts.
-
-    Raises:
-        ValueError: there are no rows.
-        UnknownName: no such language.
+        t: phrases of the labels.
     """
-    if not rows:
-        raise ValueError("a figure needs at least one row of score terms, got none.")
     models = list(dict.fromkeys(row["label"] for row in rows))
     layers = sorted({row["layer"] for row in rows})
     layers = [layers[place] for place in spread(len(layers), MOST_LAYERS)]
     drawn = new_figure(4.2 * (len(models) + 1), 2.6 * len(layers))
     panels = drawn.subplots(len(layers), len(models) + 1, squeeze=False)
-    across = phrases(language)("plot.distance")
+    across = t("plot.distance")
     for line, layer in zip(panels, layers, strict=True):
         for index, model in enumerate(models):
             heads = [row for row in rows if row["layer"] == layer and row["label"] == model]
@@ -200,17 +195,15 @@ def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "Matplotl
                 continue
             for place, (term, name) in enumerate(_IN_FIGURE.items()):
                 _curve(line[index], heads, term, name, place)
-            tidy(
-                line[index], title=phrases(language)("plot.terms_of_layer", name=model, layer=str(layer)), across=across
-            )
+            tidy(line[index], title=t("plot.terms_of_layer", name=model, layer=str(layer)), across=across)
             _curve(line[-1], heads, "sum", model, 2 * index)
-            _curve(line[-1], heads, "qRk", phrases(language)("plot.first_term", name=model), 2 * index + 1)
+            _curve(line[-1], heads, "qRk", t("plot.first_term", name=model), 2 * index + 1)
             for axes in (line[index], line[-1]):
                 _mark(axes, heads[0]["trained"])
-        tidy(line[-1], title=phrases(language)("plot.scores_of_layer", layer=str(layer)), across=across)
+        tidy(line[-1], title=t("plot.scores_of_layer", layer=str(layer)), across=across)
     for axes in panels[0]:
         axes.legend(fontsize=7, frameon=False, handlelength=3.2)
-    return finished(drawn)
+    return drawn
 
 
 def _curve(axes: "Axes", rows: Sequence[Mapping[str, Any]], term: str, name: str, place: int) -> None:

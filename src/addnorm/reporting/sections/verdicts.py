@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from addnorm.reporting.drawing.figure_style import finished, new_figure, tidy
+from addnorm.reporting.drawing.figure_style import figure_of, key_below, new_figure, tidy
 from addnorm.reporting.figure import Figure, Rows
 from addnorm.reporting.formats.listing import MOST_CARDS, grouped, matches
 from addnorm.reporting.formats.measured import in_thousandths
@@ -16,7 +16,7 @@ from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import Listing, View
 from addnorm.statistics import Comparison, Ranking
 from addnorm.statistics.ranking import RESOLVABLE_SEEDS
-from addnorm.words import Phrases, phrases
+from addnorm.words import Phrases
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
@@ -126,28 +126,29 @@ def difference_rows(snapshot: Snapshot, t: Phrases) -> Rows:
     ]
 
 
-def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "MatplotlibFigure":
+@figure_of("comparison")
+def figure(rows: Sequence[Mapping[str, Any]], t: Phrases) -> "MatplotlibFigure":
     """The figure of a ranking's comparisons, a panel per reference.
 
     Args:
         rows: one per variant and reference: `variant`, `reference`, `difference`, `interval` (nats per token; None where
             there is no test), `verdict`, `verdict_word`, `margin`.
-        language: of the labels.
-
-    Raises:
-        ValueError: there are no rows.
+        t: phrases of the labels.
     """
-    if not rows:
-        raise ValueError("a figure of differences needs at least one comparison, got none.")
-    references = list(dict.fromkeys(row["reference"] for row in rows))
+
+    def sign(verdict: str) -> dict[str, Any]:
+        decided = verdict in ("better", "worse", "equivalent")
+        look = {"color": "black", "markerfacecolor": "black" if decided else "white"}
+        return {"marker": _MARKERS.get(verdict, "x"), **look}
+
+    references = grouped(rows, lambda row: str(row["reference"]))
     variants = list(dict.fromkeys(row["variant"] for row in rows))
     drawn = new_figure(2.0 + 3.2 * len(references), 1.4 + 0.32 * len(variants))
     panels = drawn.subplots(1, len(references), sharey=True, squeeze=False)[0]
     heights = {name: len(variants) - place for place, name in enumerate(variants)}
-    for axes, reference in zip(panels, references, strict=True):
-        of_reference = [row for row in rows if row["reference"] == reference]
+    for axes, (reference, of_reference) in zip(panels, references, strict=True):
         margin = _MILLI * of_reference[0]["margin"]
-        axes.axvspan(-margin, margin, color="0.92", zorder=0, label=phrases(language)("plot.margin"))
+        axes.axvspan(-margin, margin, color="0.92", zorder=0, label=t("plot.margin"))
         axes.axvline(0, color="0.5", linewidth=0.8, zorder=1)
         for row in of_reference:
             y = heights[row["variant"]]
@@ -155,35 +156,15 @@ def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "Matplotl
                 continue
             if row["interval"] is not None:
                 axes.plot([_MILLI * end for end in row["interval"]], [y, y], color="black", linewidth=1.3)
-            decided = row["verdict"] in ("better", "worse", "equivalent")
-            axes.plot(
-                [_MILLI * row["difference"]],
-                [y],
-                marker=_MARKERS.get(row["verdict"], "x"),
-                color="black",
-                markerfacecolor="black" if decided else "white",
-                markersize=6,
-            )
+            axes.plot([_MILLI * row["difference"]], [y], markersize=6, **sign(row["verdict"]))
         axes.set_yticks(list(heights.values()), list(heights))
         axes.set_ylim(0.4, len(variants) + 0.6)
-        tidy(axes, title=phrases(language)("plot.versus", name=reference), grid="x")
+        tidy(axes, title=t("plot.versus", name=reference), grid="x")
     words = {row["verdict"]: row["verdict_word"] for row in rows if row["verdict"] in _MARKERS}
-    handles = [panels[0].patches[0]]
-    names = [phrases(language)("plot.margin")]
-    for verdict, word in words.items():
-        decided = verdict != "undecided"
-        handles += panels[0].plot(
-            [],
-            [],
-            marker=_MARKERS[verdict],
-            color="black",
-            markerfacecolor="black" if decided else "white",
-            linestyle="",
-        )
-        names.append(word)
-    panels[len(panels) // 2].set_xlabel(phrases(language)("plot.difference"), fontsize=9)
-    drawn.legend(handles, names, loc="outside lower center", ncols=len(names), frameon=False, fontsize=8)
-    return finished(drawn)
+    signs = [panels[0].plot([], [], linestyle="", **sign(verdict))[0] for verdict in words]
+    panels[len(panels) // 2].set_xlabel(t("plot.difference"), fontsize=9)
+    key_below(drawn, [panels[0].patches[0], *signs], [t("plot.margin"), *words.values()])
+    return drawn
 
 
 def _figure_table(rows: Rows, t: Phrases) -> ResultTable:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from addnorm.reporting.drawing.figure_style import finished, legend_below, new_figure, style, tidy
+from addnorm.reporting.drawing.figure_style import figure_of, legend_below, new_figure, style, tidy
 from addnorm.reporting.figure import Rows
 from addnorm.reporting.formats.latex import NONE, escaped, number
 from addnorm.reporting.formats.listing import grouped
@@ -12,7 +12,7 @@ from addnorm.reporting.formats.table import Column, ResultTable
 from addnorm.reporting.sections.curves.reading import curves
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import Selection
-from addnorm.words import Phrases, phrases
+from addnorm.words import Phrases
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
@@ -55,27 +55,21 @@ def long_curves(rows: Sequence[Mapping[str, Any]]) -> Rows:
     ]
 
 
-def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "MatplotlibFigure":
+@figure_of("curve")
+def figure(rows: Sequence[Mapping[str, Any]], t: Phrases) -> "MatplotlibFigure":
     """The figure of curves, a panel per metric.
 
     Args:
         rows: one per variant and metric: `variant`, `place` (of the variant, for its style), `metric` (`train_loss`,
             `loss` or `accuracy`), `steps`, `mean`, `low`, `high`.
-        language: of the labels.
-
-    Raises:
-        ValueError: there are no rows.
+        t: phrases of the labels.
     """
-    if not rows:
-        raise ValueError("a figure of curves needs at least one curve, got none.")
-    metrics = list(dict.fromkeys(row["metric"] for row in rows))
+    metrics = grouped(rows, lambda row: str(row["metric"]))
     drawn = new_figure(4.6 * len(metrics) + 0.4, 4.4)
     panels = drawn.subplots(1, len(metrics), squeeze=False)[0]
-    for axes, metric in zip(panels, metrics, strict=True):
+    for axes, (metric, of_metric) in zip(panels, metrics, strict=True):
         factor = 100.0 if metric == "accuracy" else 1.0
-        for row in rows:
-            if row["metric"] != metric:
-                continue
+        for row in of_metric:
             mean, low, high = ([factor * value for value in row[name]] for name in ("mean", "low", "high"))
             steps, drawn_as = row["steps"], style(row["place"])
             axes.plot(
@@ -89,9 +83,9 @@ def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "Matplotl
                 **drawn_as,
             )
             axes.fill_between(steps, low, high, color=drawn_as["color"], alpha=0.12, linewidth=0)
-        tidy(axes, across=phrases(language)("plot.step"), up=phrases(language)(f"plot.{metric}"))
+        tidy(axes, across=t("plot.step"), up=t(f"plot.{metric}"))
     legend_below(drawn, panels[0])
-    return finished(drawn)
+    return drawn
 
 
 def figure_table(rows: Rows, t: Phrases) -> ResultTable:

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from addnorm.reporting.drawing.figure_style import finished, new_figure, tidy
+from addnorm.reporting.drawing.figure_style import figure_of, new_figure, tidy
 from addnorm.reporting.sections.depth.matrices import has_plain_weights, learns
-from addnorm.words import phrases
+from addnorm.words import Phrases
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -18,19 +18,14 @@ _COLOURS = "PuOr_r"
 """Diverging, and distinguishable for colour-blind readers."""
 
 
-def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "Figure":
+@figure_of("model with depth matrices")
+def figure(rows: Sequence[Mapping[str, Any]], t: Phrases) -> "Figure":
     """Draw the depth matrices, a row of two maps per model and room. Rooms whose weights are all 1 show shares.
 
     Args:
         rows: see `depth_rows`.
-        language: of the labels.
-
-    Raises:
-        ValueError: there are no rows.
+        t: phrases of the labels.
     """
-    if not rows:
-        raise ValueError("a figure of depth matrices needs at least one model, got none.")
-    t = phrases(language)
     chosen = [row for row in rows if learns(row["room"]) or not has_plain_weights(row["room"])][:_MOST] or rows[:_MOST]
     drawn = new_figure(8.2, 0.5 + 2.9 * len(chosen))
     for panels, row in zip(drawn.subplots(len(chosen), 2, squeeze=False), chosen, strict=True):
@@ -56,7 +51,7 @@ def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "Figure":
                 places = list(range(0, len(names), max(1, len(names) // 8)))
                 set_ticks(places, [_short(names[place]) for place in places])
             axes.tick_params(axis="x", labelrotation=45)
-    return finished(drawn)
+    return drawn
 
 
 def _short(name: str) -> str:
