@@ -15,6 +15,9 @@ _SHOWN = 20
 _WIDTH = 100
 
 
+# A list of dicts and not a data frame, so that the type of a result does not depend on what is installed: code that
+# was written where pandas is missing works where it is there. Rendering is that of `formats/table.py`; this class
+# adds what a notebook asks for.
 class Table(list[dict[str, Any]]):
     """Rows as a list of dicts with the same keys, in the order of `columns`.
 

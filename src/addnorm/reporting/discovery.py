@@ -35,6 +35,8 @@ def _classes_in(package: str, folders: tuple[str, ...], base: Any) -> Mapping[st
             for _, cls in inspect.getmembers(module, inspect.isclass)
             if issubclass(cls, base) and cls.__module__ == module.__name__
         ]
+        # Imported names do not count (`__module__` differs), so that a section may import another one's class for a
+        # type, and a package's `__init__` defines the section that its modules serve.
         if not classes and hasattr(module, "__path__"):
             by_module |= _classes_in(module.__name__, tuple(module.__path__), base)
             continue

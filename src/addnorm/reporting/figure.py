@@ -30,8 +30,13 @@ class Figure:
     name: str
     caption: str
     """In English; translations are `figures.NAME` of the catalogue."""
+    # Picture, table and files of a figure are made of the same rows, read once: a run may log a step between two
+    # reads, and the picture would then disagree with the numbers below it. Rows cross a pipe when figures are drawn
+    # in two processes, so they hold plain values, arrays and frozen dataclasses only.
     rows: Callable[[Snapshot, Phrases], Rows]
     """Reads what is drawn."""
+    # Absence is told by values, not by the absence of rows: a study whose runs wait has a row per variant and no
+    # number in it.
     numbers: tuple[str, ...]
     """Keys of the rows; the figure is left out if none of them has a value."""
     draw: Callable[[Rows, str], "MatplotlibFigure"]

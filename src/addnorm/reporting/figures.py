@@ -31,9 +31,13 @@ def write_figures(snapshot: Snapshot, folder: Path, language: str) -> list[Drawn
         DiskFull, JobError: the folder cannot be written.
     """
     make_folder(folder)
+    # The labels' language may differ from the report's: without a font for Chinese, matplotlib would draw boxes. The
+    # report then says that the labels are English (section `figures`).
     labels = drawable(language)
     figures = all_figures(of_study=snapshot.is_study)
     drawn = []
+    # Pictures are drawn first and all files written afterwards, by this process alone: two processes that wrote would
+    # leave a report half of one moment when one of them is killed.
     for figure, done in zip(
         figures, in_two_processes(lambda figure: _draw(snapshot, figure, labels), figures), strict=True
     ):

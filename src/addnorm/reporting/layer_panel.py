@@ -50,6 +50,9 @@ def layer_panel(measure: LayerMeasure, lines: Sequence[Mapping[int, float]], t: 
     values = [value for line in lines for value in line.values()]
     if not values:
         return None
+    # Logarithmic only if it helps and is possible: a measure over less than a factor of ten reads better on a
+    # straight axis, and zeros have no logarithm. Both lines of a panel share the scale, or start and end could not be
+    # compared.
     is_log = measure.panel_scale == "log" and min(values) > 0 and max(values) > 10 * min(values)
     scaled = [math.log10(value) for value in values] if is_log else values
     low, high = min(scaled), max(scaled)

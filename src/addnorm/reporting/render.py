@@ -87,6 +87,9 @@ class Pages:
             language: of the texts.
             report: the files in its folder; without them, the sections at the report's end are left out.
         """
+        # A report is the same sections with another view: no server (`is_live`), links within the document, and the
+        # figures of the report in place of the page's own drawings. Nothing here is a second rendering of a number,
+        # so that page and report cannot disagree.
         if report is not None:
             report = self._placed(report)
         view = View(page=front_of(snapshot), language=language, link=_anchor, is_live=False, report=report)
@@ -158,6 +161,9 @@ _ID = re.compile(r'\bid="([^"]+)"')
 
 def _numbered(sections: Sequence[Markup]) -> tuple[list[Markup], list[tuple[int, str, str]]]:
     """Sections with numbers in their headings, and their contents: number, address, title."""
+    # Sections do not know their number: it depends on which sections the report has. So headings are found again in
+    # the HTML. This is safe because sections are this package's own templates, in which names of a study are escaped:
+    # no `<h2>` can come from a study.
     numbered, contents = [], []
     for number, section in enumerate(sections, start=1):
         heading = _HEADING.search(section)
@@ -226,6 +232,8 @@ def duration_in_words(words: Phrases, seconds: float | None) -> str:
     return words(key, **values)
 
 
+# Markup.join escapes each part, and `<wbr>` alone is taken as it is. Formatting the pieces into a plain string first
+# would let a variant named `<script>` through.
 def _breakable(name: str) -> Markup:
     """A name of a grid, which may be broken after each setting."""
     return Markup(",<wbr>").join(name.split(","))
@@ -234,6 +242,9 @@ def _breakable(name: str) -> Markup:
 @functools.cache
 def environment(folders: tuple[Path, ...]) -> Environment:
     """The templates of these folders, which are compiled once for all objects that show them."""
+    # StrictUndefined: a value that a section forgot is an error in tests, not an empty place on a page. Autoescape is
+    # on for every template, whatever its name; `Markup` is written in code only, and each place where it is has a
+    # reason.
     made = Environment(
         loader=FileSystemLoader(folders),
         autoescape=True,

@@ -32,6 +32,16 @@ class FolderChange:
     """Runs with new events or new files."""
 
 
+# Two locks. `_guard` protects the pair (snapshot, number) and the list of changes, for microseconds: requests take
+# it. `_looking` is held while the folder is read, which may take seconds; only readers take it. With one lock, every
+# page would wait for the slowest read of the disk.
+#
+# Numbers order changes of one process. After a restart they begin again at 0, and a page that is still open would ask
+# for changes after 500 and get none for ever. `epoch` is therefore part of each id: an id of another epoch counts as
+# older than everything.
+#
+# Changes are kept by name, not as HTML: pages differ in language, model and chosen curves, and a page that slept
+# through 200 changes wants each section once, as it is now, and not 200 times.
 class Live:
     """The newest snapshot, and the changes that led to it.
 
@@ -80,6 +90,9 @@ class Live:
     def look(self) -> None:
         """Read the folder once and announce changes. Any thread may call it."""
         with self._looking:
+            # The first read announces steps, losses and states within a fraction of a second; the second one ranks,
+            # if any run has ended since. A page therefore shows a finished run before its place in the ranking, never
+            # the other way round.
             self._take(self._reader.look(rank=lambda reader: False))
             if self._reader.is_ranking_old:
                 self._take(self._reader.look())
@@ -91,6 +104,9 @@ class Live:
         """
         with self._guard:
             after = [change for change in self._changes if change.number > number]
+            # Three kinds of numbers: newer than ours (another server's), up to date (an empty list is the answer),
+            # and older than the oldest change that is kept. The last must reload: the union of what is left would
+            # miss sections.
             if number > self._number or (number < self._number and (not after or after[0].number > number + 1)):
                 return self._snapshot, self._number, frozenset({EVERYTHING}), frozenset()
             sections = frozenset().union(*(change.sections for change in after))
@@ -109,6 +125,8 @@ class Live:
             )
             self._snapshot, self._number = snapshot, change.number
             self._changes.append(change)
+        # Outside the guard: woken pages ask for `since` at once and would wait for the lock that this thread still
+        # holds.
         self.listeners.wake()
 
     def _look_on(self) -> None:

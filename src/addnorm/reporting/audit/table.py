@@ -227,6 +227,8 @@ def _merged(texts: Sequence[str]) -> str:
     numbers = [tuple(map(int, _NUMBER.findall(text))) for text in distinct]
     if any(_NUMBER.split(text) != pieces for text in distinct):
         return ""
+    # Numbers may be merged if they are a full product (`layers.{0-3}.heads.{0-7}`) or move in step (`layer 3 … folds
+    # into layer 4`). Anything else, braces would claim combinations that do not exist.
     columns = list(zip(*numbers, strict=True))
     if not _in_step(columns) and set(product(*columns)) != set(numbers):
         return ""
@@ -251,3 +253,19 @@ def _braced(values: Sequence[int]) -> str:
         else:
             runs.append([value])
     return "{" + ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs) + "}"
+
+
+_CACHE_COLUMNS = ("largest", "center", "spread", "int8", "int4")
+
+
+def key_cache(rows: Sequence[Json]) -> str:
+    """Describe the keys of a cache, before and after the canonical form: a line per attention call."""
+    lines = [
+        "Keys of each attention call: own biases -> canonical form. center: a channel's mean over the tokens, at its largest;",
+        "spread: distances from that mean; int8, int4: error of a quantised cache relative to the spread.",
+        "call  " + "  ".join(f"{name:>17}" for name in _CACHE_COLUMNS),
+    ]
+    for call, row in enumerate(rows):
+        cells = (f"{row['before'][name]:.3g} -> {row['after'][name]:.3g}" for name in _CACHE_COLUMNS)
+        lines.append(f"{call:>4}  " + "  ".join(f"{cell:>17}" for cell in cells))
+    return "\n".join(lines) + "\n"

@@ -86,6 +86,7 @@ def chart(
     if not values:
         return None
     right = right if right > left else left + 1
+    # Points outside the window stay: the SVG clips them, and a line then leaves the chart where it really does.
     scale = _Scale(*(limits or _bounds(values)), is_log=is_log)
 
     def points(xs: Sequence[float], ys: Sequence[float]) -> list[str]:

@@ -74,6 +74,9 @@ class DrawsRows(Protocol):
         ...
 
 
+# A figure is a function of rows and phrases that arranges panels; everything that all figures share is done around
+# it, in this order: no rows are refused before a figure object exists, and fonts are chosen after the last text is
+# placed. A figure that set its own fonts would lose Chinese variants' names in a report whose labels are English.
 def figure_of(needed: str) -> Callable[[Callable[[Sequence[Mapping[str, Any]], Phrases], "Figure"]], DrawsRows]:
     """Make a function that draws rows in a language of one that arranges them with the phrases of that language.
 
@@ -124,9 +127,9 @@ def key_below(figure: "Figure", handles: Sequence["Artist"], names: Sequence[str
     figure.legend(handles, names, loc="outside lower center", **look | options)
 
 
-def grid_of_panels(figure: "Figure", count: int, columns: int, **shared: bool) -> list["Axes"]:
-    """So many panels, row by row; the rest of the last row stays empty."""
-    panels = list(figure.subplots(-(-count // columns), columns, squeeze=False, **shared).flat)
+def grid_of_panels(figure: "Figure", count: int, columns: int, *, share: bool = False) -> list["Axes"]:
+    """So many panels, row by row, with shared axes or their own; the rest of the last row stays empty."""
+    panels = list(figure.subplots(-(-count // columns), columns, sharex=share, sharey=share, squeeze=False).flat)
     for axes in panels[count:]:
         axes.set_visible(False)
     return panels[:count]
@@ -149,6 +152,8 @@ def finished(figure: "Figure") -> "Figure":
     """The figure with fonts for every letter in it; call it last."""
     from matplotlib.text import Text
 
+    # By the largest letter of each text and not by the language: names of variants and titles are the user's, and may
+    # be Chinese in an English figure.
     texts: list[Text] = figure.findobj(Text)
     # A second font is looked up for every text, which takes longer than drawing it.
     chinese = chinese_font() if any(max(text.get_text(), default="") >= _FIRST_CHINESE for text in texts) else None

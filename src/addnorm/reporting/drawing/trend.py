@@ -29,7 +29,7 @@ def figure(trend: Mapping[str, Any], language: str = "en") -> "Figure":
         raise ValueError("a figure needs at least one variant with a trend, got none.")
     columns = min(_COLUMNS, len(rows))
     drawn = new_figure(3.1 * columns, 0.5 + 2.2 * -(-len(rows) // columns))
-    panels = grid_of_panels(drawn, len(rows), columns, sharex=True, sharey=True)
+    panels = grid_of_panels(drawn, len(rows), columns, share=True)
     sizes = [size["parameters"] for size in trend["sizes"]]
     for place, (axes, (variant, versus)) in enumerate(zip(panels, rows, strict=True)):
         points = [

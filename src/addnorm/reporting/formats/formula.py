@@ -116,6 +116,13 @@ def _mathml(statement: str) -> Markup:
     return Markup(_WORD_BEFORE.sub("\\1\u00a0", text))
 
 
+# A parser by hand, because the notation is prose for people first: docstrings have to be read in a terminal. LaTeX in
+# docstrings could be handed to a library, and would be read by nobody; translating this notation to LaTeX takes the
+# same parser (fractions need the extent of what stands before a stroke), which then only prints other tags. See
+# docs/decisions/0072-pages.md.
+#
+# _row: everything between brackets; _chain: factors up to a relation; _factor: an atom or a bracket with its scripts.
+# Each takes at least one token or returns, so that every text ends, also one with unbalanced brackets.
 class _Tokens:
     def __init__(self, text: str) -> None:
         self._left: Iterator[str] = iter(_TOKEN.findall(text))

@@ -60,6 +60,9 @@ def _settings(names: Sequence[str], most: int) -> list[str]:
     differing = [column for column in columns if len(set(column)) > 1]
     fewest = [_fewest_letters(set(column)) for column in differing]
     letters = [max(map(len, column)) for column in differing]
+    # Greedy: the longest column that may still lose a letter loses one, until all names fit. `fewest` is what keeps
+    # the values of a setting apart, so that no two names become equal here; what still does not fit is cut, and
+    # numbered, by the caller.
     while max(map(len, joined := _side_by_side(differing, letters))) > most and letters != fewest:
         longest = max((at for at in range(len(letters)) if letters[at] > fewest[at]), key=lambda at: letters[at])
         letters[longest] -= 1

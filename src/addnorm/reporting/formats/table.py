@@ -95,6 +95,10 @@ class Column:
         return row[self.key] if isinstance(row, Mapping) else getattr(row, self.key)
 
 
+# One description, five renderers. `value` takes a number from a row, `form` writes it; CSV and data frames use the
+# first alone, so that no rounding gets into files, and text, LaTeX and HTML use both, so that they agree to the
+# digit. A column that formatted in `value` would put texts into a CSV of numbers. LaTeX needs escaped names: there
+# `form` escapes, HTML escapes by itself.
 class ResultTable:
     r"""Columns, and rows of any type that the columns read.
 

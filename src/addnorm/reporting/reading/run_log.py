@@ -59,6 +59,8 @@ def log_end(path: Path, until: int | None = None) -> LogPart:
             content = file.read(last - first)
     except OSError:
         return LogPart(lines=(), first=0, last=0, size=0, matches=None)
+    # The cut falls anywhere, also inside a letter of several bytes; from the next line's start on, everything
+    # decodes.
     if first > 0:  # to the next line's start
         cut = content.find(b"\n") + 1
         content, first = content[cut:], first + cut

@@ -97,6 +97,13 @@ def ladder(ranking: Ranking, short: Mapping[str, str], wide: Mapping[str, str]) 
         short: names that fit next to the bars on a phone.
         wide: on a desktop.
     """
+    # n lines cut the width into n + 1 gaps of equal width. Gaps are equal on purpose: the ladder shows order alone,
+    # what verdicts allow, and a width in nats would suggest distances that intervals do not support. Gap 0 is left of
+    # (better than) every line.
+    #
+    # Three cases for a bar. A reference stands on its line: no width. A variant with gaps left covers them; they are
+    # neighbours, since `above` one line and `below` another leave no hole (statistics/tiers.py). A variant that is
+    # level with a line of several references has no gap left, and only its label says on which line it is.
     gap = 100 / (len(ranking.lines) + 1)
     places = max((row.rank_interval[1] for row in ranking.variants if row.rank_interval), default=0)
     line_of = {name: at for at, line in enumerate(ranking.lines) for name in line}

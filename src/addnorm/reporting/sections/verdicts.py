@@ -68,6 +68,8 @@ class Verdicts:
 def verdicts(ranking: Ranking) -> Verdicts:
     """The table of a ranking, in its order."""
     ends = [abs(e) for row in ranking.variants for c in row.versus.values() if c.interval for e in c.interval]
+    # One scale for all rows and references, so that bars can be compared by eye; it is never smaller than twice the
+    # margin, or a study without differences would show noise as wide bars.
     # The 90th percentile: one diverging variant must not compress all other intervals onto the zero line.
     scale = (
         max(1000 * sorted(ends)[int(0.9 * (len(ends) - 1))], 2000 * ranking.margin) if ends else 2000 * ranking.margin
@@ -99,6 +101,7 @@ def _cell(comparison: Comparison, scale: float) -> VerdictRow:
         **cell,
         "seeds_lower": comparison.seeds_lower,
         "seeds_needed": None if needed is None else min(needed, RESOLVABLE_SEEDS),
+        # The estimate of seeds is itself uncertain; beyond what anybody would run, it is only said that it is more.
         "needed_for": "more" if (needed or 0) > RESOLVABLE_SEEDS else comparison.seeds_needed_for,
         "accuracy_disagrees": comparison.accuracy_agrees is False and comparison.verdict in ("better", "worse"),
         # Ends of the interval and the difference on the shared scale from 0 to 100.

@@ -60,6 +60,9 @@ def _time(index: Index, run: RunView, tokens_per_step: int) -> RunAxis | None:
         speeds = index.thinned(run.run, "train.tokens_per_s", first=0, last=run.steps, parts=_SPEEDS)
     except Damaged:  # the run is shown as blocked, with this reason
         return None
+    # Time is not read off the clock of events: a run that was interrupted overnight would have a gap of hours. Speeds
+    # that are zero or steps that go back (a resumed run repeats some) would make the axis fall, and its inverse,
+    # which zooming needs, ambiguous.
     steps, places = [0.0], [0.0]
     for step, speed in speeds:
         if speed > 0 and step > steps[-1]:

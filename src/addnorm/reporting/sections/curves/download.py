@@ -5,11 +5,13 @@ from typing import Literal
 
 from addnorm.reporting.drawing.figure_style import drawable, finished, legend_below, new_figure, style, tidy
 from addnorm.reporting.drawing.image import saved
-from addnorm.reporting.formats.table import ResultTable
+from addnorm.reporting.formats.table import Column, ResultTable
 from addnorm.reporting.sections.curves.reading import Curves
 from addnorm.words import phrases
 
 Kind = Literal["csv", "svg", "png"]
+_COLUMNS = ("metric", "variant", "seed", "minus", "step", "axis", "x", "value", "raw", "low", "high")
+"""Of the CSV file, also before any run has logged a step."""
 
 
 def download(drawn: Sequence[Curves], kind: Kind, language: str) -> bytes:
@@ -24,26 +26,25 @@ def download(drawn: Sequence[Curves], kind: Kind, language: str) -> bytes:
 
 
 def _csv(drawn: Sequence[Curves]) -> str:
-    return ResultTable.of(
-        [
-            {
-                "metric": each.metric,
-                "variant": line.variant,
-                "seed": line.seed,
-                "minus": each.selection.versus,
-                "step": line.steps[at],
-                "axis": each.selection.x,
-                "x": line.xs[at],
-                "value": line.values[at],
-                "raw": line.raw[at] if line.raw else line.values[at],
-                "low": line.low[at] if line.low else None,
-                "high": line.high[at] if line.high else None,
-            }
-            for each in drawn
-            for line in each.series
-            for at in range(len(line.steps))
-        ]
-    ).csv()
+    rows = [
+        {
+            "metric": each.metric,
+            "variant": line.variant,
+            "seed": line.seed,
+            "minus": each.selection.versus,
+            "step": line.steps[at],
+            "axis": each.selection.x,
+            "x": line.xs[at],
+            "value": line.values[at],
+            "raw": line.raw[at] if line.raw else line.values[at],
+            "low": line.low[at] if line.low else None,
+            "high": line.high[at] if line.high else None,
+        }
+        for each in drawn
+        for line in each.series
+        for at in range(len(line.steps))
+    ]
+    return ResultTable([Column(key) for key in _COLUMNS], rows).csv()
 
 
 def _drawn(charts: Sequence[Curves], kind: str, language: str) -> bytes:

@@ -132,6 +132,12 @@ def curves(snapshot: Snapshot, selection: Selection, *, most: int | None = MOST_
     return reader.read()
 
 
+# The index averages a run's steps in bins of `width` steps, so that a curve has at most some PARTS points, whatever
+# the window. Means over seeds, and differences to another model, are taken at equal steps only: a step that a seed
+# has not reached is a mean over the others, and a difference without a partner is left out. Smoothing comes last, on
+# what is drawn.
+#
+# Points next to the window belong to it: without them a zoomed line would begin in the air.
 class _Reader:
     def __init__(self, snapshot: Snapshot, selection: Selection) -> None:
         self.snapshot, self.selection = snapshot, selection
@@ -266,6 +272,8 @@ def smoothed(line: Series, weight: float) -> Series:
     """The line as a mean over its points whose weights decay exponentially to both sides, so that it does not lag behind."""
     if not weight:
         return line
+    # Two one-sided means, joined: each counts the point itself, so it is subtracted once. A one-sided mean lags
+    # behind by some 1/(1 - weight) points, which would move every drop of the loss to the right.
     before = _decaying(line.values, weight)
     after = _decaying(line.values[::-1], weight)[::-1]
     values = tuple(

@@ -1,18 +1,18 @@
 """Depth matrices of a model, which layer listens to which, as `addnorm inspect` measured them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from addnorm.reporting.drawing.figure_style import figure_of, new_figure, tidy
 from addnorm.reporting.figure import Figure, Rows
 from addnorm.reporting.formats.table import Column, ResultTable
 from addnorm.reporting.reading import inspections
 from addnorm.reporting.reading.checkpoints import inspect_command
 from addnorm.reporting.reading.foreign import is_foreign
 from addnorm.reporting.section import Section
-from addnorm.reporting.sections.depth.figure import figure
 from addnorm.reporting.sections.depth.heat_map import HeatMap, heat_map
 from addnorm.reporting.sections.depth.matrices import (
     WeightChange,
@@ -28,6 +28,9 @@ from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import CHECKPOINT_PAGE, MODEL_PAGE, View
 from addnorm.statistics.over_seeds import DepthOverSeeds
 from addnorm.words import Phrases
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as MatplotlibFigure
 
 _MOST_IN_TABLE = 13
 
@@ -54,11 +57,17 @@ class RoomMaps:
 
 def shown(room: DepthOverSeeds) -> RoomMaps:
     """Choose the maps of a room."""
+    # Which maps say something: of plain weights (all 1, now and at the start) only the shares, since a map of ones
+    # has one colour. Otherwise the weights and the shares, each with its change if there is any. Weights free of
+    # scale are shown where factors that neighbouring matrices could take over do not explain everything; where they
+    # do, a sentence says so, because the picture would suggest a structure that the model could be written without.
     is_plain = has_plain_weights(room) and not learns(room)
     weights, shares = room.matrices["weights"], room.matrices["shares"]
     maps = []
     for key, matrix in (("shares", shares),) if is_plain else (("weights", weights), ("shares", shares)):
         starts = [] if matrix.start is None else [matrix.start]
+        # The scale covers the start too, although only the end is drawn: weights that shrank in training look faint
+        # instead of filling the colours.
         largest = float(max(np.abs(each).max() for each in (*starts, matrix.end)))
         maps.append(heat_map(key, matrix.end, room.reads, room.sources, largest))
         difference = matrix.difference
@@ -87,6 +96,53 @@ def shown(room: DepthOverSeeds) -> RoomMaps:
             if len(room.sources) <= _MOST_IN_TABLE
         ),
     )
+
+
+_MOST_IN_FIGURE = 12
+"""Models and rooms in one figure."""
+_COLOURS = "PuOr_r"
+"""Diverging, and distinguishable for colour-blind readers."""
+
+
+@figure_of("model with depth matrices")
+def figure(rows: Sequence[Mapping[str, Any]], t: Phrases) -> "MatplotlibFigure":
+    """Draw the depth matrices, a row of two maps per model and room. Rooms whose weights are all 1 show shares.
+
+    Args:
+        rows: see `depth_rows`.
+        t: phrases of the labels.
+    """
+    telling = [row for row in rows if learns(row["room"]) or not has_plain_weights(row["room"])]
+    chosen = (telling or rows)[:_MOST_IN_FIGURE]
+    drawn = new_figure(8.2, 0.5 + 2.9 * len(chosen))
+    for panels, row in zip(drawn.subplots(len(chosen), 2, squeeze=False), chosen, strict=True):
+        room = row["room"]
+        name = "weights" if learns(room) or not has_plain_weights(room) else "shares"
+        matrix = room.matrices[name]
+        maps = ((matrix.end, name), (matrix.difference, f"{name}_change"))
+        for axes, (values, key) in zip(panels, maps, strict=True):
+            if values is None:
+                axes.set_visible(False)
+                continue
+            most = float(np.abs(values).max()) or 1.0
+            masked = np.ma.masked_equal(values, 0.0)
+            image = axes.imshow(masked, cmap=_COLOURS, vmin=-most, vmax=most, aspect="auto", interpolation="nearest")
+            bar = drawn.colorbar(image, ax=axes, shrink=0.9)
+            bar.ax.tick_params(labelsize=7)
+            tidy(
+                axes, title=f"{row['variant']}  {room.kind}: {t(f'depth.{key}')}", across=t("depth.source"), grid="both"
+            )
+            axes.grid(visible=False)
+            axes.set_ylabel(t("depth.read"), fontsize=9)
+            for set_ticks, names in ((axes.set_xticks, room.sources), (axes.set_yticks, room.reads)):
+                places = list(range(0, len(names), max(1, len(names) // 8)))
+                set_ticks(places, [_short_name(names[place]) for place in places])
+            axes.tick_params(axis="x", labelrotation=45)
+    return drawn
+
+
+def _short_name(name: str) -> str:
+    return name.replace("feedforward", "ffn").replace("attention", "att")
 
 
 def _rows(snapshot: Snapshot, t: Phrases) -> Rows:
