@@ -1,7 +1,7 @@
 """Style of matplotlib figures: fonts with Chinese glyphs if installed, and line styles that differ without colour."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, wraps
+from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from addnorm.words import Phrases, phrases
@@ -85,12 +85,13 @@ def figure_of(needed: str) -> Callable[[Callable[[Sequence[Mapping[str, Any]], P
     """
 
     def decorate(arrange: Callable[[Sequence[Mapping[str, Any]], Phrases], "Figure"]) -> DrawsRows:
-        @wraps(arrange)
         def draw(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "Figure":
             if not rows:
                 raise ValueError(f"a figure needs at least one {needed}, got none.")
             return finished(arrange(rows, phrases(language)))
 
+        # Not by `wraps`, which would hand on the signature with phrases too; the docstring is written for `draw`.
+        draw.__doc__ = arrange.__doc__
         return draw
 
     return decorate
@@ -115,10 +116,21 @@ def tidy(axes: "Axes", *, title: str = "", across: str = "", up: str = "", grid:
 
 
 def legend_below(figure: "Figure", axes: "Axes") -> None:
-    """One legend for the whole figure, under it."""
+    """One legend for the whole figure, under it, in as many columns as its width holds."""
     handles, names = axes.get_legend_handles_labels()
     if handles:
-        key_below(figure, handles, names, ncols=min(4, len(names)), handlelength=3.2)
+        # matplotlib centres a legend that is too wide and cuts it on both sides.
+        fitting = int(figure.get_figwidth() / (_SIGN_INCHES + max(map(_inches, names))))
+        key_below(figure, handles, names, ncols=max(1, min(4, len(names), fitting)), handlelength=3.2)
+
+
+_SIGN_INCHES = 0.65
+"""A line with its marker and the gaps around it, in a legend of 8 points."""
+
+
+def _inches(name: str) -> float:
+    """About the width of a name in 8 points: 0.6 of a letter's height on average, all of it for a Chinese one."""
+    return sum(1.0 if letter >= _FIRST_CHINESE else 0.6 for letter in name) * 8 / 72
 
 
 def key_below(figure: "Figure", handles: Sequence["Artist"], names: Sequence[str], **options: Any) -> None:

@@ -1,6 +1,6 @@
 """Forms of a ranking's numbers: a loss in nats by thousandths, every other measure in its own unit."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,13 +44,39 @@ class RankingFormats:
 
     def difference(self, value: float) -> str:
         """A difference with its sign, in `small_unit`."""
-        return f"{1000 * value:+.1f}" if self.in_nats else f"{value:+.4g}"
+        return thousandths(value) if self.in_nats else f"{value:+.4g}"
 
     def seeds_better(self, comparison: Mapping[str, Any]) -> int:
         """Number of shared seeds at which the variant is better."""
         if self.better == "lower":
             return int(comparison["seeds_lower"])
         return sum(entry["difference"] > 0 for entry in comparison["by_seed"])
+
+
+def comparison_text(
+    comparison: Mapping[str, Any], write: Callable[[float], str], *, word: str | None = None, better: int | None = None
+) -> str:
+    """`better 5/5 -9.5 [-15.0, -4.0]`: verdict, seeds at which it is better, difference and interval, as far as there are any.
+
+    Args:
+        comparison: `verdict`, `difference`, `interval`; with `better` also `by_seed`.
+        write: a difference as text.
+        word: stands for the verdict.
+        better: number of seeds; not written if not given.
+    """
+    parts = [word or comparison["verdict"] or "no verdict"]
+    if better is not None and comparison["interval"] is not None and comparison.get("by_seed"):
+        parts.append(f"{better}/{len(comparison['by_seed'])}")
+    if comparison["difference"] is not None:
+        parts.append(write(comparison["difference"]))
+    if comparison["interval"] is not None:
+        parts.append(f"[{', '.join(map(write, comparison['interval']))}]")
+    return " ".join(parts)
+
+
+def thousandths(difference: float) -> str:
+    """A difference of losses with its sign, in thousandths of a nat."""
+    return f"{1000 * difference:+.1f}"
 
 
 def in_thousandths(comparison: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-from addnorm.reporting.formats.measured import missing_verdicts
+from addnorm.reporting.formats.measured import comparison_text, missing_verdicts, thousandths
 from addnorm.reporting.formats.table import Column, ResultTable, at, dashed
 from addnorm.reporting.formats.text_table import warned
 
@@ -24,7 +24,9 @@ def text(trend: Mapping[str, Any], width: int = 100) -> str:
             f"margin ±{margin}; 4/5: lower on 4 of 5 seeds:"
         )
         sizes = [
-            Column(f"{size['parameters']:,.0f}", form=_thousandths, value=at("versus", reference, "means", place))
+            Column(
+                f"{size['parameters']:,.0f}", form=dashed(thousandths), value=at("versus", reference, "means", place)
+            )
             for place, size in enumerate(trend["sizes"])
         ]
         slope = Column("change per doubling", form=change, side="l", value=at("versus", reference))
@@ -41,14 +43,7 @@ def text(trend: Mapping[str, Any], width: int = 100) -> str:
 def change(versus: Mapping[str, Any]) -> str:
     """`falls 5/5 -9.5 [-15.0, -4.0]`: direction, seeds at which it falls, change per doubling and its interval."""
     comparison = versus["change"]
-    cell = versus["direction"] or comparison["verdict"] or "no verdict"
-    if comparison["interval"] is not None and comparison["by_seed"]:
-        cell += f" {comparison['seeds_lower']}/{len(comparison['by_seed'])}"
-    if comparison["difference"] is not None:
-        cell += f" {_thousandths(comparison['difference'])}"
-    if comparison["interval"] is not None:
-        cell += f" [{', '.join(map(_thousandths, comparison['interval']))}]"
-    return cell
+    return comparison_text(comparison, thousandths, word=versus["direction"], better=comparison.get("seeds_lower"))
 
 
 def csv(trend: Mapping[str, Any]) -> str:
@@ -63,6 +58,3 @@ def csv(trend: Mapping[str, Any]) -> str:
                 line = (row["variant"], reference, size["name"], size["parameters"], mean, len(by_seed))
                 rows.append((*line, versus["direction"], slope["difference"], low, high))
     return ResultTable([Column(name, value=at(place)) for place, name in enumerate(head)], rows).csv()
-
-
-_thousandths = dashed(lambda value: f"{1000 * value:+.1f}")

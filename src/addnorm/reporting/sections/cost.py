@@ -132,7 +132,7 @@ def figure(rows: Sequence[Mapping[str, Any]], t: Phrases) -> "MatplotlibFigure":
     Args:
         rows: one per variant: `variant`, and any of `parameters`, `flops_per_token`, `tokens_per_s`, `peak_bytes`, `wall_s`
             (None where not known).
-        t: phrases of the labels.
+        language: of the labels.
 
     Raises:
         ValueError: there is no number in the rows.

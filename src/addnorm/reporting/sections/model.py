@@ -1,7 +1,7 @@
 """One model's own page: its mechanisms' formulas, its spec, and how it differs from the reference."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from markupsafe import Markup
@@ -26,15 +26,15 @@ class Mechanism:
 
     room: str
     kind: str
-    texts: Mapping[str, str]
+    texts: Mapping[str, str] = field(default_factory=dict)
     """`summary`, `why` and `differs`; empty if the docstring has none, English if there is no translation."""
-    is_translated: bool
-    formula: Markup
+    is_translated: bool = True
+    formula: Markup = field(default_factory=Markup)
     """Typeset; only the lines that hold for this model; empty for a plugin's mechanism."""
-    source: str
-    is_known: bool
+    source: str = ""
+    is_known: bool = False
     """False for a plugin's mechanism: pages do not open files that a study names."""
-    is_plain: bool
+    is_plain: bool = False
 
     @property
     def stands_out(self) -> bool:
@@ -97,9 +97,9 @@ def model(snapshot: Snapshot, variant: str, language: str = "en") -> Model:
         variant=variant,
         reference=reference,
         mechanisms=mechanisms(built, language) if isinstance(built, Mapping) else (),
-        fields=tuple(field for field in fields if field.path in lines and not field.path.startswith("training.")),
+        fields=tuple(each for each in fields if each.path in lines and not each.path.startswith("training.")),
         differences=tuple(
-            field for field in fields if field.reference is not None and _is_compared(field.path, lines, theirs)
+            each for each in fields if each.reference is not None and _is_compared(each.path, lines, theirs)
         ),
         foreign=foreign,
     )
@@ -163,16 +163,7 @@ def _has_norms(placement: object) -> bool:
 
 def _mechanism(room: str, kind: str, spec: Mapping[str, Any], language: str) -> Mechanism:
     if kind not in ROOMS[room].kinds():
-        return Mechanism(
-            room=room,
-            kind=kind,
-            texts={},
-            is_translated=True,
-            formula=Markup(""),
-            source="",
-            is_known=False,
-            is_plain=False,
-        )
+        return Mechanism(room=room, kind=kind)
     doc = ROOMS[room].doc(kind)
     written = {"summary": doc.summary, "why": doc.why, "differs": "" if doc.differs == "nothing." else doc.differs}
     words = phrases(language)

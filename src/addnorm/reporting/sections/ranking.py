@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from addnorm.reporting.drawing.figure_style import figure_of, key_below, new_figure, tidy
 from addnorm.reporting.figure import Figure, Rows
-from addnorm.reporting.formats.measured import RankingFormats, missing_verdicts
+from addnorm.reporting.formats.measured import RankingFormats, comparison_text, missing_verdicts
 from addnorm.reporting.formats.numbers import fixed, interval
 from addnorm.reporting.formats.ranking_latex import latex
 from addnorm.reporting.formats.table import Column, ResultTable, against, at, dashed
@@ -62,7 +62,7 @@ def figure(rows: Sequence[Mapping[str, Any]], t: Phrases) -> "MatplotlibFigure":
         rows: one per variant, best first: `variant`, `mean`, `interval`, `values` (losses of its runs), `tier`,
             `rank_interval`, `reference` (true for a reference), `line_apart` (true if its line can be distinguished from every
             other reference's), `provisional`.
-        t: phrases of the labels.
+        language: of the labels.
     """
     drawn = new_figure(9.5, 1.5 + 0.34 * len(rows))
     axes = drawn.subplots()
@@ -242,18 +242,13 @@ def _value(value: Mapping[str, Any], shown: RankingFormats) -> str:
 
 
 def _cell(comparison: Mapping[str, Any], shown: RankingFormats) -> str:
-    cell: str = comparison["verdict"] or "no verdict"
-    if comparison["interval"] is not None and comparison.get("by_seed"):
-        cell += f" {shown.seeds_better(comparison)}/{len(comparison['by_seed'])}"
-    if comparison["difference"] is not None:
-        cell += f" {shown.difference(comparison['difference'])}"
-    if comparison["interval"] is not None:
-        low, high = map(shown.difference, comparison["interval"])
-        cell += f" [{low}, {high}]"
-    if comparison["seeds_needed"] is not None:
-        many = comparison["seeds_needed"] > RESOLVABLE_SEEDS
-        cell += f" >{RESOLVABLE_SEEDS} seeds" if many else f" {comparison['seeds_needed']} seeds"
-    return cell
+    # Pairs without any shared seed have no list of seeds to count in.
+    better = shown.seeds_better(comparison) if comparison.get("by_seed") else None
+    cell = comparison_text(comparison, shown.difference, better=better)
+    needed = comparison["seeds_needed"]
+    if needed is None:
+        return cell
+    return f"{cell} >{RESOLVABLE_SEEDS} seeds" if needed > RESOLVABLE_SEEDS else f"{cell} {needed} seeds"
 
 
 class RankingSection(Section):

@@ -180,7 +180,7 @@ def figure(rows: Sequence[Mapping[str, Any]], t: Phrases) -> "MatplotlibFigure":
 
     Args:
         rows: `rows` of `addnorm inspect --terms --json`: one per model, layer and head.
-        t: phrases of the labels.
+        language: of the labels.
     """
     models = list(dict.fromkeys(row["label"] for row in rows))
     layers = sorted({row["layer"] for row in rows})

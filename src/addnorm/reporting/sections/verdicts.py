@@ -136,7 +136,7 @@ def figure(rows: Sequence[Mapping[str, Any]], t: Phrases) -> "MatplotlibFigure":
     Args:
         rows: one per variant and reference: `variant`, `reference`, `difference`, `interval` (nats per token; None where
             there is no test), `verdict`, `verdict_word`, `margin`.
-        t: phrases of the labels.
+        language: of the labels.
     """
 
     def sign(verdict: str) -> dict[str, Any]:

@@ -62,7 +62,7 @@ def figure(rows: Sequence[Mapping[str, Any]], t: Phrases) -> "MatplotlibFigure":
     Args:
         rows: one per variant and metric: `variant`, `place` (of the variant, for its style), `metric` (`train_loss`,
             `loss` or `accuracy`), `steps`, `mean`, `low`, `high`.
-        t: phrases of the labels.
+        language: of the labels.
     """
     metrics = grouped(rows, lambda row: str(row["metric"]))
     drawn = new_figure(4.6 * len(metrics) + 0.4, 4.4)

@@ -110,7 +110,7 @@ def figure(rows: Sequence[Mapping[str, Any]], t: Phrases) -> "MatplotlibFigure":
 
     Args:
         rows: see `depth_rows`.
-        t: phrases of the labels.
+        language: of the labels.
     """
     telling = [row for row in rows if learns(row["room"]) or not has_plain_weights(row["room"])]
     chosen = (telling or rows)[:_MOST_IN_FIGURE]

@@ -18,7 +18,7 @@ def figure(rows: Sequence[Mapping[str, Any]], t: Phrases) -> "Figure":
 
     Args:
         rows: `rows` of `addnorm extrapolate --json`: one per model and length.
-        t: phrases of the labels.
+        language: of the labels.
     """
     models = grouped(rows, lambda row: str(row["label"]))
     lengths = sorted({row["length"] for row in rows})

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Literal
 
 from addnorm.reporting.formats.latex import escaped, number
+from addnorm.reporting.formats.measured import comparison_text, thousandths
 from addnorm.reporting.formats.table import Column, ResultTable, against, at, dashed
 from addnorm.reporting.formats.text_table import warned
 
@@ -132,12 +133,4 @@ def _with_reach(mean: float | None, interval: Sequence[float] | None, digits: in
 
 def _verdict(reference: str, row: Mapping[str, Any]) -> str:
     versus = row["versus"].get(reference)
-    if versus is None:
-        return "-"
-    cell = versus["verdict"] or "no verdict"
-    if versus["difference"] is not None:
-        cell += f" {1000 * versus['difference']:+.1f}"
-    if versus["interval"] is not None:
-        low, high = (1000 * end for end in versus["interval"])
-        cell += f" [{low:+.1f}, {high:+.1f}]"
-    return cell
+    return "-" if versus is None else comparison_text(versus, thousandths)

@@ -66,7 +66,7 @@ def figure(rows: Sequence[Mapping[str, Any]], t: Phrases) -> "MatplotlibFigure":
     Args:
         rows: one per entry: `variant`, `parameter`, `layer` (0-based, or None), `init`, `decay_only`, `finals` (a value
             per seed).
-        t: phrases of the labels.
+        language: of the labels.
     """
     groups = grouped(rows, lambda row: (row["variant"], row["parameter"]))
     across = min(_ACROSS, len(groups))
