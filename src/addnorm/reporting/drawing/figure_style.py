@@ -1,5 +1,6 @@
 """Style of matplotlib figures: fonts with Chinese glyphs if installed, and line styles that differ without colour."""
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
@@ -116,21 +117,27 @@ def tidy(axes: "Axes", *, title: str = "", across: str = "", up: str = "", grid:
 
 
 def legend_below(figure: "Figure", axes: "Axes") -> None:
-    """One legend for the whole figure, under it, in as many columns as its width holds."""
+    """One legend for the whole figure, under it, in as many of four columns as its width holds."""
     handles, names = axes.get_legend_handles_labels()
     if handles:
         # matplotlib centres a legend that is too wide and cuts it on both sides.
-        fitting = int(figure.get_figwidth() / (_SIGN_INCHES + max(map(_inches, names))))
-        key_below(figure, handles, names, ncols=max(1, min(4, len(names), fitting)), handlelength=3.2)
+        counts = range(min(4, len(names)), 1, -1)
+        fitting = next((count for count in counts if _legend_inches(names, count) <= figure.get_figwidth()), 1)
+        key_below(figure, handles, names, ncols=fitting, handlelength=3.2)
 
 
 _SIGN_INCHES = 0.65
 """A line with its marker and the gaps around it, in a legend of 8 points."""
 
 
-def _inches(name: str) -> float:
-    """About the width of a name in 8 points: 0.6 of a letter's height on average, all of it for a Chinese one."""
-    return sum(1.0 if letter >= _FIRST_CHINESE else 0.6 for letter in name) * 8 / 72
+def _legend_inches(names: Sequence[str], columns: int) -> float:
+    """About the width of a legend. Each column is as wide as its longest name; a letter takes 0.6 of its height on average, a
+    Chinese one all of it."""
+    widths = [sum(1.0 if letter >= _FIRST_CHINESE else 0.6 for letter in name) * 8 / 72 for name in names]
+    # Columns are filled one after the other, the first ones with one name more where they cannot be equal.
+    size, more = divmod(len(names), columns)
+    starts = [column * size + min(column, more) for column in range(columns + 1)]
+    return sum(_SIGN_INCHES + max(widths[first:last]) for first, last in itertools.pairwise(starts))
 
 
 def key_below(figure: "Figure", handles: Sequence["Artist"], names: Sequence[str], **options: Any) -> None:
