@@ -19,7 +19,7 @@ from typing import Any
 from page_scale import write
 
 from addnorm.store import Index, StudyFolder, write_json
-from addnorm.web.serve import beside, page
+from addnorm.web.serve import page, serving
 
 POINTS = 200
 RESIDUALS = ("add", "rezero", "cumulative", "highway", "dense")
@@ -100,7 +100,7 @@ def search(folder: Path) -> None:
     from playwright.sync_api import sync_playwright
 
     ready = page(folder, port=0)
-    with beside(ready), sync_playwright() as driver:
+    with serving(ready), sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         for path in ("", "ranking"):
             tab = browser.new_page(viewport={"width": 1280, "height": 900})

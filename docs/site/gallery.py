@@ -56,14 +56,14 @@ def _mechanism(root: Path, room: str, kind: str, studies: Mapping[str, Sequence[
 
 def users(studies: Sequence[str]) -> dict[tuple[str, str], dict[str, list[str]]]:
     """By room and kind: the studies with a variant of it, each with these variants; presets are resolved."""
-    found: dict[tuple[str, str], dict[str, list[str]]] = {}
+    by_mechanism: dict[tuple[str, str], dict[str, list[str]]] = {}
     for study in studies:
         for variant, spec in load_study(study).variants.items():
             for room in MECHANISM_ROOMS:
                 mechanism = getattr(spec, _FIELDS.get(room, room), None)
                 if isinstance(mechanism, Spec) and (room != "bias" or spec.bias.q or spec.bias.k):
-                    found.setdefault((room, mechanism.kind), {}).setdefault(study, []).append(variant)
-    return found
+                    by_mechanism.setdefault((room, mechanism.kind), {}).setdefault(study, []).append(variant)
+    return by_mechanism
 
 
 def _studies(studies: Mapping[str, Sequence[str]], reports: set[str]) -> str:

@@ -34,19 +34,19 @@ def broken(site: Path) -> list[str]:
     for path in sorted(site.rglob("*.html")):
         page = pages[path] = _Page()
         page.feed(path.read_text(encoding="utf-8"))
-    found = []
+    problems = []
     for path, page in pages.items():
         name = path.relative_to(site)
         if name.name == "404.html":  # its links start at the site's address, wherever that is
             continue
         for address in page.loads:
             if urlsplit(address).scheme in ("http", "https") or address.startswith("//"):
-                found.append(f"{name} loads {address}, which is not on the site")
+                problems.append(f"{name} loads {address}, which is not on the site")
         for address in {*page.links, *page.loads}:
             problem = _problem(address, path, site, pages)
             if problem:
-                found.append(f"{name}: {address}: {problem}")
-    return found
+                problems.append(f"{name}: {address}: {problem}")
+    return problems
 
 
 def _problem(address: str, path: Path, site: Path, pages: dict[Path, _Page]) -> str | None:

@@ -22,10 +22,10 @@ def copy(root: Path, out: Path) -> dict[str, object]:
     Returns:
         The navigation: titles with pages or further sections.
     """
-    found = [root / name for name in ("README.md", "README.zh-CN.md", *TOP)]
-    found += sorted((root / "docs").rglob("*.md"))
-    found += sorted((root / "src").rglob("*.md"))
-    for path in found:
+    paths = [root / name for name in ("README.md", "README.zh-CN.md", *TOP)]
+    paths += sorted((root / "docs").rglob("*.md"))
+    paths += sorted((root / "src").rglob("*.md"))
+    for path in paths:
         place = out / path.relative_to(root)
         place = out / "index.md" if place == out / "README.md" else place
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -56,14 +56,14 @@ def copy(root: Path, out: Path) -> dict[str, object]:
 
 def copy_notebooks(folder: Path, out: Path) -> dict[str, str]:
     """Copy executed notebooks (HTML), if there are any. Returns them for the navigation."""
-    found = sorted(folder.glob("*.html"))
-    if found:
+    pages = sorted(folder.glob("*.html"))
+    if pages:
         out.mkdir(parents=True, exist_ok=True)
-    for path in found:
+    for path in pages:
         shutil.copy(path, out / path.name)
         page = f"# {path.stem}\n\n[Open the executed notebook]({path.name}), which was run when this site was built.\n"
         (out / f"{path.stem}-page.md").write_text(page, encoding="utf-8")
-    return {path.stem: f"notebooks/{path.stem}-page.md" for path in found}
+    return {path.stem: f"notebooks/{path.stem}-page.md" for path in pages}
 
 
 def _page(path: Path, root: Path, out: Path) -> str:
@@ -107,8 +107,8 @@ def _guides(out: Path) -> dict[str, str]:
 
 def _titled(out: Path, pattern: str) -> dict[str, str]:
     """Pages by title: the text of their first heading."""
-    found = {}
+    by_title = {}
     for path in sorted(out.glob(pattern)):
         heading = re.search(r"^# (.+)$", path.read_text(encoding="utf-8"), re.M)
-        found[heading[1].replace("`", "") if heading else path.stem] = str(path.relative_to(out))
-    return found
+        by_title[heading[1].replace("`", "") if heading else path.stem] = str(path.relative_to(out))
+    return by_title

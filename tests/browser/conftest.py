@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from addnorm.web.serve import beside, page
+from addnorm.web.serve import page, serving
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
@@ -87,7 +87,7 @@ def window(chromium: Any) -> Iterator[Callable[..., Window]]:
 
         def make(folder: Path, **options: Any) -> Window:
             ready = page(folder, port=0)
-            stack.enter_context(beside(ready))
+            stack.enter_context(serving(ready))
             context = chromium.new_context(**{"viewport": {"width": 1280, "height": 900}, "locale": "en-GB", **options})
             stack.callback(context.close)
             opened.append(Window(context, ready.url.rstrip("/")))

@@ -10,7 +10,7 @@ import made_study
 from addnorm.cli import main
 from addnorm.cli._live_table import Silent
 from addnorm.cli.run import _with_page
-from addnorm.web.serve import beside, page
+from addnorm.web.serve import page, serving
 
 
 def test_the_page_stands_beside_a_training_and_goes_with_it(tmp_path, capsys):
@@ -59,7 +59,7 @@ def test_other_addresses_come_with_a_token_of_their_own(tmp_path):
     ready = page(study.path, host="0.0.0.0", port=0)
     assert re.search(r"\?token=[\w-]{32}$", ready.url)
     port, token = ready.listening.getsockname()[1], ready.url.partition("token=")[2]
-    with beside(ready):
+    with serving(ready):
         assert httpx.get(f"http://127.0.0.1:{port}/", timeout=30).status_code == 401
         opened = httpx.get(f"http://127.0.0.1:{port}/?token={token}", timeout=30, follow_redirects=True)
         assert opened.status_code == 200

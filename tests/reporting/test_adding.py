@@ -47,10 +47,10 @@ TEMPLATE = """<section data-live="notebook"><h2>{{ t("notebook.title") }}</h2><p
 MEASURE = '''
 """Largest weight of a row of attention."""
 
-from addnorm.reporting.measure import Measure
+from addnorm.reporting.measure import LayerMeasure
 
 
-class LargestWeight(Measure):
+class LargestWeight(LayerMeasure):
     """See the module."""
 
     order = 45

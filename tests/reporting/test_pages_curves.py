@@ -9,7 +9,7 @@ import made_study
 from addnorm.errors import InputError
 from addnorm.reporting.drawing.chart import spark, ticks
 from addnorm.reporting.reader import Reader
-from addnorm.reporting.sections.curves import FIRST_SHOWN, chart_of, curves, table
+from addnorm.reporting.sections.curves import FIRST_SHOWN, chart_of, charts, curves, table
 from addnorm.reporting.sections.curves.download import download
 from addnorm.reporting.sections.curves.reading import Series, smoothed
 from addnorm.reporting.view import Selection
@@ -205,3 +205,11 @@ def test_what_is_shown_can_be_saved(snapshot):
     rows = download(zoomed, "csv", "en").decode().splitlines()[1:]
     steps = {int(row.split(",")[4]) for row in rows}
     assert steps == {18, *range(20, 31, 2), 32}, "what is in view, and the points that its lines come from and go to"
+
+
+def test_a_study_without_any_step_downloads_a_head_without_rows(tmp_path):
+    made_study.make(tmp_path / "study")
+    drawn = charts(Reader(tmp_path / "study").look(), Selection())
+    head = b"metric,variant,seed,minus,step,axis,x,value,raw,low,high\n"
+    assert download(drawn, "csv", "en") == head
+    assert download(drawn, "svg", "en").startswith(b"<?xml")

@@ -10,7 +10,7 @@ import pytest
 import made_study
 from addnorm.reporting.reader import Reader
 from addnorm.reporting.render import Pages
-from addnorm.reporting.sections.depth.figure import figure
+from addnorm.reporting.sections.depth import figure
 from addnorm.reporting.sections.depth.matrices import cells, depth_of, depth_rows
 from addnorm.reporting.sections.depth.text import text
 from addnorm.reporting.view import View

@@ -11,7 +11,7 @@ import made_study
 from addnorm.reporting.changes import changed_sections
 from addnorm.reporting.reader import Reader
 from addnorm.reporting.render import Pages, query_of
-from addnorm.reporting.sections.insight.panels import insight
+from addnorm.reporting.sections.insight import insight
 from addnorm.reporting.sections.ladder import ladder
 from addnorm.reporting.sections.scalars.record import families
 from addnorm.reporting.view import View

@@ -203,3 +203,14 @@ def test_sections_import_neither_torch_nor_matplotlib_until_they_draw() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    "names", [[f"residual={place},scores=weighted,placement=pre" for place in range(6)], ["变体" * 12] * 5, ["a", "b"]]
+)
+def test_a_legend_stays_on_its_figure(names: list[str]) -> None:
+    given = [{**row, "variant": names[row["place"] % len(names)], "metric": "loss"} for row in curves()]
+    drawn = draw("curves", given)
+    saved(drawn, "png")
+    box = drawn.legends[0].get_window_extent()
+    assert 0 <= box.x0 < box.x1 <= drawn.bbox.width

@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 
 import made_study
 from addnorm.web.app import application
-from addnorm.web.serve import beside, page
+from addnorm.web.serve import page, serving
 
 STUDIES = {
     "empty": made_study.make,
@@ -44,7 +44,7 @@ def served() -> Iterator[Callable[[Path], str]]:
 
         def serve(folder: Path) -> str:
             ready = page(folder, port=0)
-            open_pages.enter_context(beside(ready))
+            open_pages.enter_context(serving(ready))
             return ready.url.rstrip("/")
 
         yield serve

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from addnorm.cli._text import duration, on_screen, quantity
-from addnorm.reporting.formats.table import Column, Table
+from addnorm.reporting.formats.table import Column, ResultTable
 
 if TYPE_CHECKING:
     from addnorm.supervision.cluster_estimate import Cluster, ClusterEstimate, VariantOnCluster
@@ -41,7 +41,7 @@ def cluster_table(estimate: "ClusterEstimate", cluster: "Cluster") -> str:
     )
     parts = [
         head,
-        on_screen(Table(columns, estimate.variants)),
+        on_screen(ResultTable(columns, estimate.variants)),
         *map(_not_fitting, _too_large(estimate)),
         *_network(estimate),
         end,
@@ -94,4 +94,4 @@ def redundant_biases(audits: Mapping[str, Mapping[str, Any]]) -> str:
         for name, audit in audits.items()
     ]
     method = "By the static method alone; `addnorm audit` of one run gives the reasons and checks them numerically."
-    return f"{on_screen(Table(columns, rows))}\n{method}"
+    return f"{on_screen(ResultTable(columns, rows))}\n{method}"

@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from addnorm.reporting.formats.numbers import quantity
-from addnorm.reporting.formats.table import Table
+from addnorm.reporting.formats.table import ResultTable
 
 __all__ = [
     "duration", "on_screen", "page_width", "print_json", "print_line", "print_message", "quantity", "screen_width",
@@ -41,7 +41,7 @@ def page_width() -> int:
     return screen_width() or _PAGE
 
 
-def on_screen(table: Table) -> str:
+def on_screen(table: ResultTable) -> str:
     """A table as text, not wider than the terminal."""
     return table.text(screen_width())
 

@@ -123,7 +123,6 @@ def _audit(options: Options, name: str) -> int:
     from addnorm.cli._progress import ProgressReport
     from addnorm.outside.targets.checkpoint_folder import every_name, require_checkpoint_class, write_checkpoint
     from addnorm.reporting.audit import certificate as certificates
-    from addnorm.reporting.audit import key_cache
     from addnorm.reporting.audit import table as tables
 
     target, cost = _resolve_within_memory(options, name)
@@ -163,7 +162,7 @@ def _audit(options: Options, name: str) -> int:
         screen = _screen()
         print(tables.text(content, **screen), end="")
         if options.kv_cache:
-            print(f"\n{key_cache.text(content['kv_cache'])}", end="")
+            print(f"\n{tables.key_cache(content['kv_cache'])}", end="")
         if options.strip is not None:
             written = certified or options.force
             print(

@@ -15,7 +15,7 @@ from typing import Any
 
 from addnorm.cli._text import on_screen, print_json, quantity
 from addnorm.errors import InputError
-from addnorm.reporting.formats.table import Column, Table, at
+from addnorm.reporting.formats.table import Column, ResultTable, at
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def command(options: Options) -> int:
             Column("ok", "", lambda good: "ok" if good else "NO", "l", at(1, 0)),
             Column("detail", side="l", value=at(1, 1)),
         )
-        print(on_screen(Table(columns, list(results.items()))))
+        print(on_screen(ResultTable(columns, list(results.items()))))
     return 0 if all(good for good, _ in results.values()) else 1
 
 

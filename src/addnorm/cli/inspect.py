@@ -29,7 +29,7 @@ import tyro
 from addnorm.cli._inspect.terms import FourTerms, checkpoint_length, require_unused, show_terms
 from addnorm.cli._text import on_screen, page_width, print_json, print_line
 from addnorm.errors import InputError
-from addnorm.reporting.formats.table import Column, Table, dashed
+from addnorm.reporting.formats.table import Column, ResultTable, dashed
 from addnorm.words import command_line
 
 
@@ -117,7 +117,7 @@ def ablation_table(measured: Mapping[str, Any], width: int) -> str:
         Column("seeds"),
     )
     without = sorted({run["variant"] for run in measured["runs"] if not run["groups"]})
-    parts = [on_screen(Table(columns, rows))] if rows else []
+    parts = [on_screen(ResultTable(columns, rows))] if rows else []
     if without:
         parts.append(textwrap.fill(f"Without learned coefficients: {', '.join(without)}.", width))
     parts += [f"skipped {name}: {reason}" for name, reason in measured["skipped"].items()]

@@ -17,7 +17,7 @@ import tyro
 
 from addnorm.catalogue import ROOMS, Doc, Room, preset_docs, room
 from addnorm.cli._text import on_screen, print_json
-from addnorm.reporting.formats.table import Column, Table, at
+from addnorm.reporting.formats.table import Column, ResultTable, at
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def command(options: Options) -> int:
             print_json(rooms)
         else:
             columns = (Column("room", side="l", value=at(0)), Column("kinds", None, ", ".join, "l", at(1)))
-            print(on_screen(Table(columns, list(rooms.items()))))
+            print(on_screen(ResultTable(columns, list(rooms.items()))))
             print(
                 "\n`addnorm list ROOM` describes each kind; `addnorm list source` lists the cited documents (docs/sources.md)."
             )

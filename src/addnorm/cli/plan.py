@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from addnorm.cli._text import duration, on_screen, page_width, print_json, quantity
-from addnorm.reporting.formats.table import Column, Table
+from addnorm.reporting.formats.table import Column, ResultTable
 
 if TYPE_CHECKING:
     from addnorm.study.definition import Study
@@ -98,7 +98,7 @@ def command(options: Options) -> int:
         Column("seconds", "time per run", duration),
     )
     shape = (Column("parameters", form=quantity), costs[0], Column("relative", form="{:.2f}".format))
-    print(on_screen(Table([variant, *shape, *costs[1:]], estimate.variants)))
+    print(on_screen(ResultTable([variant, *shape, *costs[1:]], estimate.variants)))
     if estimate.tuning is not None:
         print(
             "The compared runs are counted at the most expensive point of each variant; which is chosen, tuning tells."
@@ -106,14 +106,14 @@ def command(options: Options) -> int:
     if study.titles:
         print()
         titles = [{"variant": name, "title": title} for name, title in study.titles.items()]
-        print(on_screen(Table([variant, Column("title", side="l")], titles)))
+        print(on_screen(ResultTable([variant, Column("title", side="l")], titles)))
     if given:
         print("\nEvery run takes the largest number of steps within its budget\n")
         print(on_screen(_budgets(first, given)))
     if own := _own_training(fitted):
         print("\nTraining settings that differ between variants; all others are shared\n")
         settings = (Column(path, side="l", value=of.__getitem__) for path, of in own.items())
-        print(on_screen(Table([Column("variant", side="l", value=str), *settings], list(fitted.variants))))
+        print(on_screen(ResultTable([Column("variant", side="l", value=str), *settings], list(fitted.variants))))
     ways = [
         {**vars(way), "variant": cost.variant, "attention": way.attention + (" (taken)" if way.taken else "")}
         for cost in estimate.variants
@@ -125,7 +125,7 @@ def command(options: Options) -> int:
             "\nWays to sum scores (`attention` of a model): one running sum, the products of all layers stored, or summed "
             "again in every layer\n"
         )
-        print(on_screen(Table([variant, Column("attention", side="l"), *costs], ways)))
+        print(on_screen(ResultTable([variant, Column("attention", side="l"), *costs], ways)))
     print(
         f"\nAltogether {quantity(estimate.tokens)} training tokens and {quantity(estimate.flops)}FLOP; about "
         f"{duration(estimate.seconds)} with {estimate.workers} worker(s) of {estimate.threads} thread(s) at the "
@@ -158,7 +158,7 @@ def _on_cluster(study: "Study", cluster: "Cluster", *, as_json: bool) -> int:
     return 0
 
 
-def _budgets(estimate: "CostEstimate", given: Mapping[str, Mapping[str, int | float]]) -> Table:
+def _budgets(estimate: "CostEstimate", given: Mapping[str, Mapping[str, int | float]]) -> ResultTable:
     def budget(cost: "VariantCost") -> str:
         return ", ".join(f"{name} {value:g}" for name, value in given[cost.variant].items())
 
@@ -169,7 +169,7 @@ def _budgets(estimate: "CostEstimate", given: Mapping[str, Mapping[str, int | fl
         Column("tokens", form=quantity),
         Column("flops", "FLOPs", quantity),
     )
-    return Table(columns, [cost for cost in estimate.variants if cost.variant in given])
+    return ResultTable(columns, [cost for cost in estimate.variants if cost.variant in given])
 
 
 def _counted(estimate: "CostEstimate") -> str:

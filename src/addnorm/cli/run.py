@@ -201,7 +201,7 @@ def _endings(folder: StudyFolder) -> dict[str, dict[str, Any]]:
 
 def _with_page(table: "Silent", beside_the_runs: ExitStack) -> Callable[[StudyFolder, list[RunStatus]], None]:
     """Show the table, and serve the page from the first call on, when the folder exists."""
-    from addnorm.web.serve import beside, page
+    from addnorm.web.serve import page, serving
 
     started = False
 
@@ -214,7 +214,7 @@ def _with_page(table: "Silent", beside_the_runs: ExitStack) -> Callable[[StudyFo
             except JobError as error:  # training goes on without the page
                 print_line(f"addnorm: there is no page: {error}")
             else:
-                beside_the_runs.enter_context(beside(ready))
+                beside_the_runs.enter_context(serving(ready))
                 print_line(f"The page, while this runs: {ready.url}")
         table.show(folder, statuses)
 

@@ -26,7 +26,7 @@ class Options:
 
 
 def command(options: Options) -> int:
-    from addnorm.reporting.formats.table import Column, Table, dashed
+    from addnorm.reporting.formats.table import Column, ResultTable, dashed
     from addnorm.reporting.sections import tuning as tables
     from addnorm.store import StudyFolder
     from addnorm.store.tuning import status, tuning
@@ -47,7 +47,7 @@ def command(options: Options) -> int:
     )
     statuses = folder.statuses()
     print(f"{folder.name}  (plan {folder.plan_hash[:12]})\n")
-    print(on_screen(Table(columns, statuses)))
+    print(on_screen(ResultTable(columns, statuses)))
     outcome = tuning(folder)
     if outcome is not None:
         print(f"\n{tables.text(outcome.to_json(), page_width())}", end="")

@@ -5,7 +5,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from addnorm.reporting.formats.measured import missing_verdicts
-from addnorm.reporting.formats.table import Table
+from addnorm.reporting.formats.table import ResultTable
 from addnorm.reporting.sections import ranking as tables
 from addnorm.statistics import Ranking
 from addnorm.words import phrases
@@ -49,7 +49,7 @@ class StudyRanking(Ranking):
         content = self.to_json()
         words = {"mean": "loss", "accuracy": "accuracy, %"}
         means = (replace(column, words=words.get(column.key, column.words)) for column in tables.means(content).columns)
-        table = Table([*means, *tables.differences(content).columns[1:]], content["variants"])
+        table = ResultTable([*means, *tables.differences(content).columns[1:]], content["variants"])
         notes = "".join(f"<li>{escape(note)}</li>" for note in (*content["warnings"], *missing_verdicts(content)))
         about = (
             "Loss in nats per token, lower is better; differences in thousandths of a nat, all intervals together with "

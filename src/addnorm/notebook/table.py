@@ -15,6 +15,9 @@ _SHOWN = 20
 _WIDTH = 100
 
 
+# A list of dicts and not a data frame, so that the type of a result does not depend on what is installed: code that
+# was written where pandas is missing works where it is there. Rendering is that of `formats/table.py`; this class
+# adds what a notebook asks for.
 class Table(list[dict[str, Any]]):
     """Rows as a list of dicts with the same keys, in the order of `columns`.
 
@@ -69,9 +72,9 @@ class Table(list[dict[str, Any]]):
     def _title(self) -> str:
         return f"Table of {len(self)} rows × {len(self.columns)} columns"
 
-    def _rendered(self, rows: Sequence[dict[str, Any]]) -> rendering.Table:
+    def _rendered(self, rows: Sequence[dict[str, Any]]) -> rendering.ResultTable:
         numbers = [name for name in self.columns if self and isinstance(self[0][name], int | float)]
-        return rendering.Table(
+        return rendering.ResultTable(
             [rendering.Column(name, None, _cell, "r" if name in numbers else "l") for name in self.columns], rows
         )
 

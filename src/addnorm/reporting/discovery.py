@@ -27,7 +27,7 @@ def classes_in(package: str, folders: Sequence[str], base: type[T]) -> Mapping[s
 
 @functools.cache
 def _classes_in(package: str, folders: tuple[str, ...], base: Any) -> Mapping[str, type[Any]]:
-    found: dict[str, type[Any]] = {}
+    by_module: dict[str, type[Any]] = {}
     for name in sorted(module.name for module in pkgutil.iter_modules(folders) if not module.name.startswith("_")):
         module = importlib.import_module(f"{package}.{name}")
         classes = [
@@ -35,10 +35,12 @@ def _classes_in(package: str, folders: tuple[str, ...], base: Any) -> Mapping[st
             for _, cls in inspect.getmembers(module, inspect.isclass)
             if issubclass(cls, base) and cls.__module__ == module.__name__
         ]
+        # Imported names do not count (`__module__` differs), so that a section may import another one's class for a
+        # type, and a package's `__init__` defines the section that its modules serve.
         if not classes and hasattr(module, "__path__"):
-            found |= _classes_in(module.__name__, tuple(module.__path__), base)
+            by_module |= _classes_in(module.__name__, tuple(module.__path__), base)
             continue
         if len(classes) != 1:
             raise TypeError(f"{package}.{name}: expected one subclass of {base.__name__}, got {len(classes)}.")
-        found[name] = classes[0]
-    return found
+        by_module[name] = classes[0]
+    return by_module

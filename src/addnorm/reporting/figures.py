@@ -1,28 +1,16 @@
 """A study's figures and tables as files: `NAME.svg`, `NAME.png`, and `.csv` and `.tex` where the section has them."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from addnorm.reporting.drawing.figure_style import drawable
 from addnorm.reporting.drawing.image import saved
 from addnorm.reporting.drawing.two_processes import in_two_processes
-from addnorm.reporting.section import Figure, Rows
+from addnorm.reporting.figure import DrawnFigure, Figure, Rows
 from addnorm.reporting.sections import sections
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.store.files import make_folder, write_atomic
 from addnorm.words import phrases
-
-
-@dataclass(frozen=True, kw_only=True)
-class Drawn:
-    """A figure that was written."""
-
-    figure: Figure
-    rows: Rows
-    """The rows that it shows."""
-    svg: bytes
-    files: tuple[Path, ...]
 
 
 def all_figures(*, of_study: bool = True) -> list[Figure]:
@@ -32,20 +20,24 @@ def all_figures(*, of_study: bool = True) -> list[Figure]:
         of_study: False for those that a folder of measured checkpoints can have.
     """
     shown = [section for section in sections().values() if of_study or not section.needs_study]
-    found = [figure for section in shown for figure in section().figures]
-    return sorted(found, key=lambda figure: figure.is_on_demand)
+    figures = [figure for section in shown for figure in section().figures]
+    return sorted(figures, key=lambda figure: figure.is_on_demand)
 
 
-def write_figures(snapshot: Snapshot, folder: Path, language: str) -> list[Drawn]:
+def write_figures(snapshot: Snapshot, folder: Path, language: str) -> list[DrawnFigure]:
     """Draw what the study has numbers for, and write figures and tables into the folder.
 
     Raises:
         DiskFull, JobError: the folder cannot be written.
     """
     make_folder(folder)
+    # The labels' language may differ from the report's: without a font for Chinese, matplotlib would draw boxes. The
+    # report then says that the labels are English (section `figures`).
     labels = drawable(language)
     figures = all_figures(of_study=snapshot.is_study)
     drawn = []
+    # Pictures are drawn first and all files written afterwards, by this process alone: two processes that wrote would
+    # leave a report half of one moment when one of them is killed.
     for figure, done in zip(
         figures, in_two_processes(lambda figure: _draw(snapshot, figure, labels), figures), strict=True
     ):
@@ -54,7 +46,7 @@ def write_figures(snapshot: Snapshot, folder: Path, language: str) -> list[Drawn
             files = tuple(folder / name for name in contents)
             for path, content in zip(files, contents.values(), strict=True):
                 write_atomic(path, content)
-            drawn.append(Drawn(figure=figure, rows=rows, svg=svg, files=files))
+            drawn.append(DrawnFigure(figure=figure, rows=rows, svg=svg, files=files))
     return drawn
 
 

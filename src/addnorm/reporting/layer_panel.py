@@ -7,7 +7,7 @@ from typing import Any
 
 from addnorm.reporting.drawing.chart import ticks
 from addnorm.reporting.formats.numbers import trimmed
-from addnorm.reporting.measure import Measure
+from addnorm.reporting.measure import LayerMeasure
 from addnorm.words import Phrases
 
 _MOST_MARKS = 16
@@ -35,7 +35,7 @@ class LayerPanel:
     is_log: bool
 
 
-def layer_panel(measure: Measure, lines: Sequence[Mapping[int, float]], t: Phrases) -> LayerPanel | None:
+def layer_panel(measure: LayerMeasure, lines: Sequence[Mapping[int, float]], t: Phrases) -> LayerPanel | None:
     """Place the lines of a measure.
 
     Args:
@@ -50,6 +50,9 @@ def layer_panel(measure: Measure, lines: Sequence[Mapping[int, float]], t: Phras
     values = [value for line in lines for value in line.values()]
     if not values:
         return None
+    # Logarithmic only if it helps and is possible: a measure over less than a factor of ten reads better on a
+    # straight axis, and zeros have no logarithm. Both lines of a panel share the scale, or start and end could not be
+    # compared.
     is_log = measure.panel_scale == "log" and min(values) > 0 and max(values) > 10 * min(values)
     scaled = [math.log10(value) for value in values] if is_log else values
     low, high = min(scaled), max(scaled)
@@ -81,13 +84,13 @@ def layer_panel(measure: Measure, lines: Sequence[Mapping[int, float]], t: Phras
 
 def layer_values(flow: Mapping[str, Any], key: str) -> dict[int, float]:
     """The finite values of a measure by layer, of a part of `insight.json`."""
-    found = {}
+    finite = {}
     layers = flow.get("layers")
     for entry in layers if isinstance(layers, list) else []:
         value = entry.get(key) if isinstance(entry, dict) else None
         if isinstance(value, int | float) and math.isfinite(value) and isinstance(entry.get("layer"), int):
-            found[entry["layer"]] = float(value)
-    return found
+            finite[entry["layer"]] = float(value)
+    return finite
 
 
 def _texts(marks: Sequence[float]) -> list[str]:

@@ -4,7 +4,7 @@ For each run, the reader asks the system for the size and time of the events fil
 lock, and reads the run's files only if one of these changed. A file that a command writes into a run's folder arrives by a
 rename, which changes the folder's time. A worker that is killed changes nothing, but the kernel releases its lock; so the locks
 of running runs are tried each time. A thousand runs take a few milliseconds, so that a page can be updated several times a
-second beside a training that needs the processor.
+second during a training that needs the processor.
 """
 
 import os
@@ -104,6 +104,20 @@ class CheckpointsReader:
         return False
 
 
+# Three caches, each with the one condition under which it is still true:
+#
+# - `_seen`, per run: size and time of its events file, times of its folder and of its lock file. A run's status
+#   follows from these files and from whether a worker holds the lock, so that equal facts and the same answer of the
+#   lock mean the same run. Times are in nanoseconds and are compared together with the size: two appends within one
+#   tick of the clock still change the size.
+# - `_ranked`: the results that entered the ranking, without the progress of runs that have not ended. A ranking of
+#   many variants takes seconds; it may not be repeated for each logged step.
+# - `_newest`: the snapshot itself. If nothing changed, the *same object* is returned. Everything above relies on
+#   this: `Live` and `changed_sections` compare snapshots by identity before they compare anything else, and
+#   `cached_property` values of a snapshot (variants, short names, settings that differ) stay computed.
+#
+# What would break: a cache keyed by the clock, or one that is cleared on every read, would make each of the three
+# reads per second cost what a full read of a thousand runs costs, next to a training that needs the processor.
 class Reader:
     """Peeks at one study's folder. Not for several threads at once.
 
@@ -133,6 +147,8 @@ class Reader:
             InputError, Damaged: the study is gone, or its `study.json` damaged.
         """
         facts = _facts(self.folder / "study.json")
+        # The plan itself can change: seeds are added by an extension. All runs may then have a new meaning (`later`,
+        # tuning), so that nothing is kept but `_seen`, whose runs are still read by their own facts.
         if facts != self._plan_facts:
             self.study, self._plan_facts = StudyFolder(self.folder), facts
             self._newest, self._ranked = None, None
@@ -146,9 +162,12 @@ class Reader:
         kept |= of_checkpoints
         if rank(self):
             self._rank()
-        found, reason = (self._ranked[1], self._ranked[2]) if self._ranked is not None else (None, None)
+        newest_ranking, reason = (self._ranked[1], self._ranked[2]) if self._ranked is not None else (None, None)
+        # Rankings are compared by identity: `_rank` returns the same object unless a result changed, and comparing
+        # two of 300 variants field by field would cost more than it saves. Run views are small and compared by value,
+        # since they are made anew.
         before = self._newest
-        same = before is not None and before.ranking is found and before.no_ranking == reason
+        same = before is not None and before.ranking is newest_ranking and before.no_ranking == reason
         if (
             before is not None
             and same
@@ -162,7 +181,7 @@ class Reader:
             runs=views[tuned:],
             tuning_runs=views[:tuned],
             tuning=tuning(self.study, self._tuned()),
-            ranking=found,
+            ranking=newest_ranking,
             no_ranking=reason,
             train_tokens=self._train_tokens(),
             kept=kept,
@@ -200,10 +219,16 @@ class Reader:
     def _run(self, run: RunFolder, later: frozenset[str]) -> "_Seen":
         before = self._seen.get(run.name)
         is_at_work = before is not None and before.view.state == "running"
+        # A running worker writes its log more often than events, and its page may be open. A file that grows does not
+        # change its folder's time, so that the log of a run at work is looked at itself; those of ended runs no
+        # longer grow.
         # A log that grows changes nothing else.
         facts = _facts(run.events_path, run.path, run.path / "lock", *([run.log_path] if is_at_work else ()))
         if before is not None and before.facts == facts and (before.view.state != "running" or run.is_held()):
             return before
+        # The facts were taken before the files are read. If a worker writes in between, the facts are too old, never
+        # too new: the next read sees a difference and repeats the work. The other order would lose that write until
+        # the next one.
         status, ending = run.status(), run.ending()
         began = None if before is None else before.view.began_time
         self._seen[run.name] = _Seen(
@@ -254,6 +279,8 @@ def _view(run: RunFolder, status: RunStatus, ending: dict[str, Any] | None, bega
         last, train = run.last_event() or {}, run.newest("train") or {}
         if began is None:  # a first event stays the first
             began = _number((first_event(run.events_path) or {}).get("time"))
+    # One damaged file may not take a page of a hundred runs down: its run is shown as blocked, with the reason, and
+    # its numbers are absent.
     except Damaged:  # the status is `blocked` for it and says why
         last, train = {}, {}
     speed = _number(train.get("tokens_per_s"))
@@ -300,17 +327,17 @@ def _measured(folder: Path, variants: Collection[str]) -> tuple[tuple[str, ...],
 
 def _present(folder: Path, names: Iterable[str]) -> dict[str, Facts]:
     """Facts of those of the folder's files that are there."""
-    found = {name: _facts(folder / name)[0] for name in names}
-    return {name: facts for name, facts in found.items() if facts != _ABSENT}
+    facts_of = {name: _facts(folder / name)[0] for name in names}
+    return {name: facts for name, facts in facts_of.items() if facts != _ABSENT}
 
 
 def _facts(*paths: Path) -> tuple[Facts, ...]:
-    found: list[Facts] = []
+    of_paths: list[Facts] = []
     for path in paths:
         try:
             seen = os.stat(path)
         except OSError:
-            found.append(_ABSENT)
+            of_paths.append(_ABSENT)
         else:
-            found.append((seen.st_size, seen.st_mtime_ns))
-    return tuple(found)
+            of_paths.append((seen.st_size, seen.st_mtime_ns))
+    return tuple(of_paths)

@@ -14,12 +14,13 @@ from markupsafe import Markup
 
 from addnorm.references import REFERENCES
 from addnorm.reporting.drawing.line_styles import dash, shape
+from addnorm.reporting.figure import ReportFiles
 from addnorm.reporting.formats import numbers
 from addnorm.reporting.formats.formula import prose
 from addnorm.reporting.section import Section
 from addnorm.reporting.sections import front_of, pages, pages_of, sections, template_folders
 from addnorm.reporting.snapshot import Snapshot
-from addnorm.reporting.view import CHECKPOINT_PAGE, LOG_PAGE, MODEL_PAGE, OF_ONE, UNLISTED, ReportFiles, View
+from addnorm.reporting.view import CHECKPOINT_PAGE, LOG_PAGE, MODEL_PAGE, OF_ONE, UNLISTED, View
 from addnorm.version import __version__
 from addnorm.words import LANGUAGES, Phrases, phrases
 
@@ -84,8 +85,11 @@ class Pages:
         Args:
             snapshot: the study.
             language: of the texts.
-            report: the files beside it; without them, the sections at the report's end are left out.
+            report: the files in its folder; without them, the sections at the report's end are left out.
         """
+        # A report is the same sections with another view: no server (`is_live`), links within the document, and the
+        # figures of the report in place of the page's own drawings. Nothing here is a second rendering of a number,
+        # so that page and report cannot disagree.
         if report is not None:
             report = self._placed(report)
         view = View(page=front_of(snapshot), language=language, link=_anchor, is_live=False, report=report)
@@ -117,7 +121,7 @@ class Pages:
 
     def _in_report(self, place: str, snapshot: Snapshot, view: View) -> list[Markup]:
         """The sections of one place, each followed by its figures; those without a heading have nothing to show."""
-        found = []
+        html = []
         for name, section in self._sections.items():
             if section.in_report != place or (section.needs_study and not snapshot.is_study):
                 continue
@@ -128,8 +132,8 @@ class Pages:
             shown = self.section(name, snapshot, view)
             figures = self._figures(name, snapshot, view)
             if _HEADING.search(shown) and (figures or name != "figures"):
-                found.append(shown if name == "figures" else shown + figures)
-        return found
+                html.append(shown if name == "figures" else shown + figures)
+        return html
 
     def _figures(self, name: str, snapshot: Snapshot, view: View) -> Markup:
         drawn = [] if view.report is None else view.report.shown_in(name, phrases(view.language))
@@ -146,7 +150,7 @@ class Pages:
             folder=str(snapshot.path),
             titles=snapshot.titles,
             wide=snapshot.wide_names,
-            said_duration=functools.partial(said_duration, t),
+            duration_in_words=functools.partial(duration_in_words, t),
             **values,
         )
 
@@ -157,6 +161,9 @@ _ID = re.compile(r'\bid="([^"]+)"')
 
 def _numbered(sections: Sequence[Markup]) -> tuple[list[Markup], list[tuple[int, str, str]]]:
     """Sections with numbers in their headings, and their contents: number, address, title."""
+    # Sections do not know their number: it depends on which sections the report has. So headings are found again in
+    # the HTML. This is safe because sections are this package's own templates, in which names of a study are escaped:
+    # no `<h2>` can come from a study.
     numbered, contents = [], []
     for number, section in enumerate(sections, start=1):
         heading = _HEADING.search(section)
@@ -219,12 +226,14 @@ def _anchor(page: str, **query: Any) -> str:
     return f"#model-{query['variant']}" if page in OF_ONE else f"#{page}-title"
 
 
-def said_duration(words: Phrases, seconds: float | None) -> str:
+def duration_in_words(words: Phrases, seconds: float | None) -> str:
     """A duration in words."""
     key, values = numbers.duration(seconds)
     return words(key, **values)
 
 
+# Markup.join escapes each part, and `<wbr>` alone is taken as it is. Formatting the pieces into a plain string first
+# would let a variant named `<script>` through.
 def _breakable(name: str) -> Markup:
     """A name of a grid, which may be broken after each setting."""
     return Markup(",<wbr>").join(name.split(","))
@@ -233,6 +242,9 @@ def _breakable(name: str) -> Markup:
 @functools.cache
 def environment(folders: tuple[Path, ...]) -> Environment:
     """The templates of these folders, which are compiled once for all objects that show them."""
+    # StrictUndefined: a value that a section forgot is an error in tests, not an empty place on a page. Autoescape is
+    # on for every template, whatever its name; `Markup` is written in code only, and each place where it is has a
+    # reason.
     made = Environment(
         loader=FileSystemLoader(folders),
         autoescape=True,

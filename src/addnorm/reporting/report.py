@@ -1,4 +1,4 @@
-"""The report as one HTML file that needs no server, no script and no other file, and the figures and tables beside it."""
+"""The report as one HTML file that needs no server, no script and no other file, and the figures and tables in its folder."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Literal
 
 from addnorm.errors import warn
+from addnorm.reporting.figure import ReportFiles
 from addnorm.reporting.figures import all_figures, write_figures, write_tables
 from addnorm.reporting.reader import Reader, reader_of
 from addnorm.reporting.render import Pages
 from addnorm.reporting.sections.report.reproduce import STUDY_FILE, reproduction
 from addnorm.reporting.snapshot import Snapshot
-from addnorm.reporting.view import ReportFiles
 from addnorm.store.files import write_atomic
 from addnorm.store.rank import record_peek
 from addnorm.words import phrases

@@ -5,55 +5,42 @@ the same name in `sections/templates/`. Pages, live updates, the report, its fig
 files; nothing else lists them.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
 
-from addnorm.reporting.formats.table import Table
+from addnorm.reporting.figure import Figure
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import View
-from addnorm.words import Phrases
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as MatplotlibFigure
-
-Rows = list[dict[str, Any]]
 Trigger = Literal["runs", "states", "resumes", "ranking"]
 """A change of a study: a run's status or numbers; the state, attempts or reason of a run; a run of more than one attempt; the
 ranking."""
 
 
-def _no_files(snapshot: Snapshot, rows: Rows) -> Mapping[str, str]:
-    return {}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Figure:
-    """A figure of a report, written as `NAME.svg` and `NAME.png`."""
-
-    name: str
-    caption: str
-    """In English; translations are `figures.NAME` of the catalogue."""
-    rows: Callable[[Snapshot, Phrases], Rows]
-    """Reads what is drawn."""
-    numbers: tuple[str, ...]
-    """Keys of the rows; the figure is left out if none of them has a value."""
-    draw: Callable[[Rows, str], "MatplotlibFigure"]
-    """Draws rows in a language."""
-    table: Callable[[Rows, Phrases], Table]
-    """The table below the figure."""
-    files: Callable[[Snapshot, Rows], Mapping[str, str]] = _no_files
-    """Tables beside the figure (CSV, LaTeX) by file name."""
-    is_on_demand: bool = False
-    """True for a figure of a further command's results, which a study may well lack."""
-
-
+# The contract of a section (tests/reporting/test_adding.py adds one in a folder of its own):
+#
+# `values` is a function of (snapshot, view) and of nothing else that changes. It may keep results between calls, but
+# only under a key that names what they were read from (a run and its step, a file). A live page renders a section
+# again whenever one of its triggers fires, for every open page, in any of several threads; a section that remembered
+# what it showed last would show one visitor's choice to another.
+#
+# What it reads must be declared. `follows` names changes of runs and of the ranking, `study_files` and `run_files`
+# name files. The reader stats exactly the declared files; a file that is read and not declared is shown once and
+# never updated, which no page says. Declaring too much only costs a rendering.
+#
+# `is_measured` must be cheap and must not look at the view: it decides whether the report has the section, whether a
+# page counts as a look at results, and whether a change wakes open pages.
+#
+# `shows_results` is honest bookkeeping, not style. A study that adds seeds after somebody has seen results needs
+# stricter statistics, so every way of seeing means, intervals or verdicts over seeds has to say so here.
 class Section:
     """One thing that pages and reports show. Its name is that of its file.
 
     An object serves one site or report and may keep what makes the next rendering cheaper.
     """
 
+    # Orders are spaced (5, 8, 10, 15, …), so that a new section finds a place without renumbering the others.
+    # Sections of one order stand in the order of their names.
     order: ClassVar[int]
     """Place among the sections, on every page and in the report."""
     pages: ClassVar[tuple[str, ...]] = ()
@@ -70,6 +57,9 @@ class Section:
     """True if seeing it is a look at results over seeds, which is recorded."""
     needs_study: ClassVar[bool] = True
     """False if a folder of measured checkpoints without a study has it too."""
+    # Parts exist because a study of 300 models would otherwise send all cards anew whenever one run logs a step.
+    # `changes.py` derives `card-7` from the place of the model in the plan, so `part_values` must number models by
+    # `snapshot.variants`, never by rank.
     part: ClassVar[str | None] = None
     """Name of the part that each model has, if parts are updated one by one: `card` for `card-0`, `card-1`, …"""
     figures: ClassVar[Sequence[Figure]] = ()
@@ -95,5 +85,5 @@ class Section:
         return True
 
     def files(self, snapshot: Snapshot) -> Mapping[str, str]:
-        """Tables written beside a report by file name, apart from those of the figures."""
+        """Tables written into the folder of a report by file name, without those of the figures."""
         return {}

@@ -72,6 +72,12 @@ Facts = tuple[int, int]
 """Size and modification time of a file, which change when it is written again."""
 
 
+# Immutable on purpose, although it is large: a page, its live updates and a report are rendered from it by several
+# threads while the reader makes the next one. Sections read further files themselves (`content_of`, the index of
+# events); `kept` has the facts of those that may change, so that a change of one makes a new snapshot.
+#
+# `cached_property` on a frozen dataclass is meant: it writes to the instance's dict, past `__setattr__`. Two threads
+# may compute the same value twice, which is harmless, since both get the same.
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
     """Everything that pages are made from. Reading an unchanged folder twice gives the same snapshot."""
@@ -121,8 +127,8 @@ class Snapshot:
     def variants(self) -> tuple[str, ...]:
         """Every variant, in the study's order."""
         named = [name for name in self.plan.get("variants", ()) if isinstance(name, str)]
-        found = dict.fromkeys(run.variant for run in self.runs)
-        return tuple(dict.fromkeys([*(name for name in named if name in found), *found]))
+        with_runs = dict.fromkeys(run.variant for run in self.runs)
+        return tuple(dict.fromkeys([*(name for name in named if name in with_runs), *with_runs]))
 
     @property
     def titles(self) -> Mapping[str, str]:
@@ -139,10 +145,10 @@ class Snapshot:
 
     @cached_property
     def _by_variant(self) -> dict[str, tuple[RunView, ...]]:
-        found: dict[str, list[RunView]] = {name: [] for name in self.variants}
+        by_variant: dict[str, list[RunView]] = {name: [] for name in self.variants}
         for run in self.runs:
-            found[run.variant].append(run)
-        return {name: tuple(sorted(runs, key=lambda run: run.seed)) for name, runs in found.items()}
+            by_variant[run.variant].append(run)
+        return {name: tuple(sorted(runs, key=lambda run: run.seed)) for name, runs in by_variant.items()}
 
     @cached_property
     def models(self) -> tuple[str, ...]:
@@ -190,6 +196,8 @@ class Snapshot:
         """Settings of models and training that variants do not share: path, variant, value."""
         specs = {name: self.spec(name) for name in self.variants}
         parts = ("model", "training", "corpus", "tokenizer")
+        # Compared as flat text, not as objects: a spec may come from another version of the library, with fields that
+        # this one does not know, and pages have to show it all the same.
         return differing({name: {p: spec[p] for p in parts if p in spec} for name, spec in specs.items()})
 
     def subtitle(self, variant: str) -> str:
@@ -222,6 +230,8 @@ class Snapshot:
     @cached_property
     def _specs(self) -> dict[str, Any]:
         entries = [*self.plan["runs"], *(r for extension in self.plan.get("extensions", []) for r in extension["runs"])]
+        # Reversed, so that a variant's first run wins: extensions repeat specs, and the first plan is the one that
+        # was frozen.
         return {entry["variant"]: entry.get("spec") for entry in reversed(entries)}
 
 

@@ -1,16 +1,11 @@
 """A visitor's view of a page: which page, in which language, of which model, with which curves."""
 
-import base64
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
 from addnorm.errors import InputError
-from addnorm.words import Phrases
-
-if TYPE_CHECKING:
-    from addnorm.reporting.figures import Drawn
+from addnorm.reporting.figure import ReportFiles
 
 METRICS = (
     "train.loss", "eval.loss", "eval.accuracy", "eval.perplexity", "train.grad_norm", "train.learning_rate",
@@ -92,12 +87,12 @@ class Listing:
     @property
     def hidden(self) -> frozenset[int]:
         """Places of the hidden models."""
-        found: set[int] = set()
+        places: set[int] = set()
         for part in self.hide.split("."):
             first, _, last = part.partition("-")
             if first.isdecimal() and (last or first).isdecimal() and len(part) < 16:
-                found |= set(range(int(first), min(int(last or first), _LAST_PLACE) + 1))
-        return frozenset(found)
+                places |= set(range(int(first), min(int(last or first), _LAST_PLACE) + 1))
+        return frozenset(places)
 
     def without_hidden(self) -> dict[str, str]:
         """Texts of this list for an address, with every model in it."""
@@ -123,37 +118,6 @@ class LogWindow:
     """Name of the run."""
     until: int | None = None
     """Byte of the log at which the shown part ends; None for its end."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReportFiles:
-    """Files that belong to a report."""
-
-    html: Path
-    figures: tuple["Drawn", ...]
-    """In the order in which the report shows them, which numbers them."""
-    sections: Mapping[str, str] = field(default_factory=dict)
-    """Section in which a figure stands, by the figure's name."""
-
-    def shown_in(self, section: str, t: Phrases) -> list[dict[str, Any]]:
-        """Number, caption, image, table and files of the figures that stand in a section, in their order.
-
-        Args:
-            section: its name.
-            t: phrases of the report's language.
-        """
-        return [
-            {
-                "name": drawn.figure.name,
-                "number": number,
-                "caption": t.translation(f"figures.{drawn.figure.name}", drawn.figure.caption),
-                "data": base64.b64encode(drawn.svg).decode("ascii"),
-                "table": drawn.figure.table(drawn.rows, t),
-                "files": [path.name for path in drawn.files],
-            }
-            for number, drawn in enumerate(self.figures, start=1)
-            if self.sections.get(drawn.figure.name) == section
-        ]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,6 +18,9 @@ from addnorm.words import LANGUAGES, preferred
 _LISTING = tuple(field.name for field in fields(Listing))
 
 
+# Everything in an address is a wish, never an error of the server: unknown axes, languages and numbers fall back to
+# the default, so that old links keep working. Two things are refused by name: a curve that does not exist (a typing
+# error in a script) and a model that the study does not have. Nothing from an address is joined to a path.
 def view_of(page: str, request: Request) -> View:
     """The view of a page that an address asks for.
 

@@ -38,6 +38,8 @@ from addnorm.reporting.sections.curves import charts
 from addnorm.reporting.sections.curves.download import Kind, download
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import CHECKPOINT_PAGE, LOG_PAGE, MODEL_PAGE, OF_ONE, View
+from addnorm.store.extension import hashes
+from addnorm.store.peeks import peeks, record_peek
 from addnorm.web.addresses import (
     address_after_picking,
     asked_of,
@@ -51,7 +53,6 @@ from addnorm.web.frame import TYPES, asset, event_stream, guarded, last_seen, re
 from addnorm.web.listeners import stream
 from addnorm.web.live import Live
 from addnorm.web.note_writer import Forbidden, Notes, NoteWriter
-from addnorm.web.peeks import Peeks
 from addnorm.words import phrases
 
 _drawing = threading.Lock()
@@ -91,6 +92,41 @@ def application(
 
     routes = [*site.routes(), *static_routes()]
     return guarded(routes, site.not_found, lifespan, host=host, token=token, can_write=site.notes is not None)
+
+
+# Only looks at new results are recorded, not every loading of a page: once per set of finished runs, and not if a
+# look at as many runs of the same plan is on record already, from another page or from `addnorm rank`. Before any run
+# has finished there are no results. A look that cannot be recorded (a full disk, a folder of somebody else) does not
+# hide the page; the page says so, since seeds that are added later would count as planned although somebody had
+# looked.
+class Peeks:
+    """Records looks at one study's results."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._seen: frozenset[str] = frozenset()
+        self._guard = threading.Lock()
+
+    def record(self, snapshot: Snapshot) -> str | None:
+        """Record a look at the snapshot's results, if they are new.
+
+        Returns:
+            Why it could not be recorded; None if it is, or need not be.
+        """
+        finished = frozenset(run.run for run in snapshot.runs if run.state == "finished")
+        with self._guard:
+            if finished <= self._seen:
+                return None
+            try:
+                plan = hashes(dict(snapshot.plan))[-1]
+                known = peeks(self.folder)
+                if not any(look["finished"] >= len(finished) and look["plan_hash"] == plan for look in known):
+                    # As `StudyFolder.record_peek`, but for the results that this page shows, which may be a moment old.
+                    record_peek(self.folder, finished=len(finished), plan_hash=plan)
+            except (AddnormError, OSError) as error:
+                return str(error)
+            self._seen = finished
+            return None
 
 
 class StudySite:
@@ -143,11 +179,11 @@ class StudySite:
         async def answer(request: Request) -> Response:
             def made() -> Response:
                 try:
-                    found = charts(self.live.now()[0], selection_of(request))
+                    drawn = charts(self.live.now()[0], selection_of(request))
                 except InputError as error:
                     return JSONResponse({"problem": str(error)}, status_code=404)
                 with _drawing:
-                    content = download(found, kind, language_of(request))
+                    content = download(drawn, kind, language_of(request))
                 headers = {"Content-Disposition": f'attachment; filename="curves.{kind}"'}
                 return Response(content, media_type=TYPES[f".{kind}"], headers=headers)
 
@@ -161,6 +197,9 @@ class StudySite:
         if page not in pages_of(self.live.now()[0]):
             return JSONResponse({"problem": f"no page {page!r}"}, status_code=404)
 
+        # A change is rendered per page and not per change: it depends on the language, the model and the listing of
+        # that page. Only the sections that this page shows are rendered, in a thread of the pool, so that the event
+        # loop stays free for other visitors.
         def change_after(number: int) -> tuple[int, dict[str, Any] | None]:
             snapshot, newest, sections, runs = self.live.since(number)
             if newest == number and EVERYTHING not in sections:
@@ -200,9 +239,13 @@ class StudySite:
     ) -> dict[str, Any]:
         if EVERYTHING in sections:
             return {"reload": True, "sections": {}, "runs": runs}
+        # A live update shows results too: an open page that receives a new ranking has been looked at as much as one
+        # that is loaded.
         if shows_results(page, snapshot):
             self.peeks.record(snapshot)
         names = shown_on(page, sections)
+        # Pages of one model or run: their sections are named in a change of any model, since names of sections do not
+        # say whose they are. The runs of the change do.
         if view.variant is not None or view.log.run:
             own = (
                 {view.log.run} if view.log.run else {place.folder for place in snapshot.measured_in(view.variant or "")}
@@ -217,6 +260,8 @@ class StudySite:
 
     def _page(self, name: str, request: Request) -> Response:
         snapshot, number = self.live.now()
+        # Without JavaScript a form can only send what was ticked; the redirect turns it into an address that can be
+        # kept and shared.
         after = address_after_picking(request, len(snapshot.variants))
         if after is not None:
             return RedirectResponse(after, status_code=303)

@@ -24,7 +24,7 @@ from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
 
 from addnorm.reporting.formats.listing import matches
-from addnorm.reporting.render import TEMPLATES, environment, query_of, said_duration
+from addnorm.reporting.render import TEMPLATES, duration_in_words, environment, query_of
 from addnorm.web.addresses import in_language, language_of, links_of
 from addnorm.web.frame import asset, event_stream, guarded, last_seen, require_token, static_routes
 from addnorm.web.listeners import stream
@@ -57,14 +57,14 @@ def home_application(
         InputError: no study there, or an address beyond this machine without a token.
     """
     require_token(host, token)
-    found = studies if studies is not None else Studies(folder, NoteWriter.at(host, notes))
-    site = _Home(found)
+    of_folder = studies if studies is not None else Studies(folder, NoteWriter.at(host, notes))
+    site = _Home(of_folder)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        found.start()
+        of_folder.start()
         yield
-        await run_in_threadpool(found.stop)
+        await run_in_threadpool(of_folder.stop)
 
     routes = [
         Route("/", site.home),
@@ -73,7 +73,7 @@ def home_application(
         Mount("/study", app=site.study),
         *static_routes(),
     ]
-    return guarded(routes, site.not_found, lifespan, host=host, token=token, can_write=found.notes is not None)
+    return guarded(routes, site.not_found, lifespan, host=host, token=token, can_write=of_folder.notes is not None)
 
 
 class _Home:
@@ -85,14 +85,14 @@ class _Home:
         """Pass a request on to the site of its study."""
         root = scope.get("root_path", "")
         inside = scope["path"].removeprefix(root)
-        found = self.studies.at(inside)
-        is_open = found is not None and await run_in_threadpool(found.open)
-        if found is None or not is_open or found.app is None:
-            problem = found.trouble if found is not None and found.trouble else inside.strip("/")
+        study = self.studies.at(inside)
+        is_open = study is not None and await run_in_threadpool(study.open)
+        if study is None or not is_open or study.app is None:
+            problem = study.trouble if study is not None and study.trouble else inside.strip("/")
             answer = await run_in_threadpool(self._problem, Request(scope), problem)
             await answer(scope, receive, send)
             return
-        await found.app({**scope, "root_path": f"{root}/{found.name}"}, receive, send)
+        await study.app({**scope, "root_path": f"{root}/{study.name}"}, receive, send)
 
     async def home(self, request: Request) -> Response:
         return await run_in_threadpool(self._home, request)
@@ -126,11 +126,11 @@ class _Home:
     def _home(self, request: Request) -> Response:
         number = self.studies.number
         query, tag = request.query_params.get("query", ""), request.query_params.get("tag", "")
-        found = [(study, self._summary(study)) for study in self.studies.all()]
-        tags = sorted({tag for _, of in found if of is not None for tag in of.tags})
+        listed = [(study, self._summary(study)) for study in self.studies.all()]
+        tags = sorted({tag for _, of in listed if of is not None for tag in of.tags})
         shown = [
             (study, of)
-            for study, of in found
+            for study, of in listed
             if matches(query, study.name if of is None else of.text)
             and (not tag or (of is not None and tag in of.tags))
         ]
@@ -139,7 +139,7 @@ class _Home:
             for study, of in shown:
                 self._record(study, of)
         rows = [self._row(request, study, of) for study, of in shown]
-        values = {"rows": rows, "count": len(found), "query": query, "tag": tag, "tags": tags}
+        values = {"rows": rows, "count": len(listed), "query": query, "tag": tag, "tags": tags}
         return self._page("home.html", request, values, number)
 
     def _compare(self, request: Request) -> Response:
@@ -148,8 +148,8 @@ class _Home:
 
     def _two(self, request: Request) -> dict[str, Any]:
         asked = list(dict.fromkeys(request.query_params.getlist("study")))
-        found = [study for name in asked if (study := self.studies.at(name)) is not None and study.name == name]
-        opened = [study for study in found if study.open()]
+        asked_for = [study for name in asked if (study := self.studies.at(name)) is not None and study.name == name]
+        opened = [study for study in asked_for if study.open()]
         values: dict[str, Any] = {"count": len(opened), "sides": [], "reasons": [], "models": [], "settings": {}}
         if len(opened) == 2:
             snapshots = [study.site.live.now()[0] for study in opened if study.site is not None]
@@ -171,7 +171,7 @@ class _Home:
 
     def _record(self, study: WatchedStudy, of: Summary | None) -> None:
         """Showing an answer is a look at the study's results."""
-        if of is not None and of.answer.found is not None and study.site is not None:
+        if of is not None and of.answer.result is not None and study.site is not None:
             study.site.peeks.record(study.site.live.now()[0])
 
     def _row(self, request: Request, study: WatchedStudy, of: Summary | None = None) -> str:
@@ -208,7 +208,7 @@ class _Home:
             t=t,
             language=language,
             link=links_of(request, prefix=""),
-            said_duration=functools.partial(said_duration, t),
+            duration_in_words=functools.partial(duration_in_words, t),
             **values,
         )
 

@@ -12,6 +12,8 @@ REMIND_S = 15.0
 """Seconds between lines that keep an idle connection open through proxies."""
 
 
+# Changes come from a thread that reads folders, pages wait in the server's event loop. An asyncio.Event may be set
+# only in its own loop, so that the loop is kept with it and asked to set it.
 class Listeners:
     """The open pages of a site. Any thread may wake them."""
 
@@ -70,9 +72,13 @@ async def stream(
     try:
         yield "retry: 1000\n\n"
         while not is_stopped():
+            # Cleared before looking, not after: a change between the look and the wait sets the event again, and the
+            # wait returns at once. Cleared after, such a change would be noticed only at the next one.
             woken.clear()
             number, content = await run_in_threadpool(change_after, number)
             if content is not None:
+                # One line of data: JSON holds no raw line end, which would end the field. HTML of sections travels
+                # inside it.
                 yield f"event: change\nid: {epoch}-{number}\ndata: {json.dumps(content, ensure_ascii=False)}\n\n"
                 continue
             try:
@@ -80,4 +86,6 @@ async def stream(
             except TimeoutError:
                 yield ": still here\n\n"
     finally:
+        # Also when the visitor is gone: the server then closes this generator. Without it, each closed tab would
+        # leave an event that is set for ever.
         leave()

@@ -45,11 +45,15 @@ class NoteWriter:
             Forbidden: the request does not come from a form of this server.
             InputError: too much text.
         """
+        # The default is our own: browsers before 2023 and programs send nothing. They are held by the key alone,
+        # which is enough; the header only refuses earlier.
         if request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
             raise Forbidden
         content = b""
         async for part in request.stream():
             content += part
+            # Counted while it arrives: `Content-Length` may be absent or wrong, and a body must not fill the memory
+            # before it is refused.
             if len(content) > _MOST_BYTES:
                 raise InputError(f"a note: expected at most {_MOST_BYTES // 1024} KiB, got more. Nothing was written.")
         fields = parse_qs(content.decode("utf-8", "replace"), keep_blank_values=True)

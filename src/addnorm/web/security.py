@@ -22,6 +22,18 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from addnorm.words import phrases, preferred
 
+# What each header is for, and what would be possible without it:
+#
+# - Content-Security-Policy: names of variants, notes and messages of errors come from files that others may have
+#   written. Templates escape them. If one is forgotten, the browser still runs no script that is not a file of this
+#   server, sends forms nowhere else and resolves no address against a `<base>` that was slipped in. Templates have
+#   therefore no inline script, no `style=` and no `onclick`; tests/whole_page.py refuses them.
+# - nosniff: a log or a CSV that looks like HTML stays what its type says.
+# - no-referrer: an address may hold names of unpublished models, or for one request the token.
+# - Cross-Origin-*: another site that is open in the browser can neither hold this window nor load an answer as its
+#   image or script.
+# - frame-ancestors and X-Frame-Options (for old browsers): nobody lays a transparent copy of the form for notes under
+#   a button.
 HEADERS = {
     "Content-Security-Policy": (
         "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
@@ -87,6 +99,7 @@ class Guard:
                     headers["Cache-Control"] = "no-store"
             await send(message)
 
+        # Refusals go through `send_guarded` too: an error page without the policy would be the one page to attack.
         answer = self._refusal(scope)
         await (answer or self.app)(scope, receive, send_guarded)
 
@@ -95,6 +108,9 @@ class Guard:
         headers = Headers(scope=scope)
         if not self._is_our_host(headers.get("host", "")):
             return PlainTextResponse("addnorm: this server is not known by that name.\n", status_code=421)
+        # The path is matched by its end, since the site of one study may lie under a prefix. The route decides
+        # whether it exists; here only the method is let through. That a form is ours is proved by its key
+        # (`addnorm.web.note_writer`), not by this.
         is_note = self.can_write and scope["method"] == "POST" and str(scope["path"]).endswith("/notes")
         if scope["method"] not in ("GET", "HEAD") and not is_note:
             return PlainTextResponse(
@@ -103,6 +119,10 @@ class Guard:
         return None if self.token is None else self._without_token(self.token, scope, headers)
 
     def _is_our_host(self, header: str) -> bool:
+        # DNS rebinding: evil.example resolves to its own server first and to 127.0.0.1 on the second request. The
+        # browser then takes this server for evil.example and lets its scripts read every page. Its requests carry
+        # `Host: evil.example`, which a browser does not let scripts forge, so the name is what is checked. An address
+        # of digits is safe: it cannot be re-resolved.
         name = header.lower()
         if name.startswith("["):
             name = name[1:].partition("]")[0]
@@ -120,6 +140,11 @@ class Guard:
 
     def _without_token(self, token: str, scope: Scope, headers: Headers) -> Response | None:
         query = QueryParams(scope["query_string"])
+        # Three ways to show the token: once in the address (which a terminal prints and people click), in a cookie
+        # afterwards, and as a bearer for programs. Comparisons take the same time wherever texts differ, so that the
+        # token cannot be guessed letter by letter. The cookie holds a hash: whoever reads a browser's cookies does
+        # not learn what opens other servers with that token. SameSite=strict: requests that another site starts come
+        # without the cookie.
         given = query.get("token")
         if given is not None and hmac.compare_digest(given.encode(), token.encode()):
             rest = [(name, value) for name, value in query.multi_items() if name != "token"]
@@ -148,7 +173,7 @@ def _cookie_of(token: str) -> str:
 
 def _sent_cookie(headers: Headers) -> str:
     try:
-        found = SimpleCookie(headers.get("cookie", "")).get(_COOKIE)
+        cookie = SimpleCookie(headers.get("cookie", "")).get(_COOKIE)
     except CookieError:
         return ""
-    return found.value if found is not None else ""
+    return cookie.value if cookie is not None else ""

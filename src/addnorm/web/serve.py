@@ -77,7 +77,7 @@ def page(
 
 
 @contextlib.contextmanager
-def beside(ready: Page) -> Iterator[None]:
+def serving(ready: Page) -> Iterator[None]:
     """Serve the page in a thread while the block runs."""
     thread = threading.Thread(target=ready.serve, name="addnorm server", daemon=True)
     thread.start()

@@ -27,6 +27,10 @@ _REST_S = 2.0
 _OPENED_AT_ONCE_S = 1.0
 
 
+# A study is read when its page is first asked for, or in the first second of the server. `_opening` makes two
+# visitors of a large study wait for one reading instead of starting two. `site` and `app` are set together and last,
+# so that no thread sees a study that is half open; a study that could not be read keeps its reason and is tried again
+# at the next look.
 class WatchedStudy:
     """One study of the folder.
 
@@ -76,6 +80,8 @@ class WatchedStudy:
                 self.trouble = None
             except (AddnormError, OSError) as error:  # the folder may be moved, or on a disk that comes back
                 self.trouble = str(error)
+        # Trouble counts as news: a folder that disappears has no new number, and its row has to say why it no longer
+        # moves.
         return before != (self.trouble, self.number)
 
     @property
@@ -133,17 +139,19 @@ class Studies:
 
     def search(self) -> None:
         """Find new studies, and forget those that are gone."""
-        found = dict(_studies_in(self.folder))
+        present = dict(_studies_in(self.folder))
         with self._guard:
-            if found.keys() == self._studies.keys():
+            if present.keys() == self._studies.keys():
                 return
-            for gone in self._studies.keys() - found.keys():
+            for gone in self._studies.keys() - present.keys():
                 site = self._studies.pop(gone).site
                 if site is not None:
                     site.live.stop()
-            for name in found.keys() - self._studies.keys():
-                self._studies[name] = WatchedStudy(found[name], name, self.notes)
+            for name in present.keys() - self._studies.keys():
+                self._studies[name] = WatchedStudy(present[name], name, self.notes)
             self._number += 1
+            # A page that is older than the present set of studies reloads: rows have to appear or to go, which no
+            # exchange does.
             self._number_of_set = self._number
         self.listeners.wake()
 

@@ -1,4 +1,4 @@
-"""Summaries for the page of all studies: of one study, and of two beside each other."""
+"""Summaries for the page of all studies: of one study, and of two side by side."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -76,20 +76,20 @@ class ComparedModel:
 def obstacles(first: Snapshot, second: Snapshot) -> list[Obstacle]:
     """Reasons why losses of the two studies cannot be compared; none if they mean the same."""
     both = (first, second)
-    found = []
+    problems = []
     for field, key in (("compare.held_out", "data_hash"), ("compare.tokenizer", "tokenizer_hash")):
         values = [str(each.plan.get(key) or "–") for each in both]
         if values[0] != values[1] or "–" in values:
-            found.append(Obstacle(field=field, first=values[0][:12], second=values[1][:12]))
+            problems.append(Obstacle(field=field, first=values[0][:12], second=values[1][:12]))
     for path in ("model.objective", "training.seq", "training.eval_sequences"):
         used = [", ".join(sorted({_setting(each.spec(name), path) for name in each.variants})) for each in both]
         if used[0] != used[1]:
-            found.append(Obstacle(field=path, first=used[0], second=used[1]))
+            problems.append(Obstacle(field=path, first=used[0], second=used[1]))
     has = [each.ranking is not None and any(row.mean is not None for row in each.ranking.variants) for each in both]
     if not all(has):
         words = ["compare.has_results" if each else "compare.none_finished" for each in has]
-        found.append(Obstacle(field="compare.no_result", first=words[0], second=words[1]))
-    return found
+        problems.append(Obstacle(field="compare.no_result", first=words[0], second=words[1]))
+    return problems
 
 
 def compared(first: Snapshot, second: Snapshot) -> list[ComparedModel]:
@@ -130,8 +130,8 @@ def settings(first: Snapshot, second: Snapshot) -> Mapping[str, tuple[str, str]]
         name = next(iter(snapshot.references or snapshot.variants), "")
         spec = snapshot.spec(name)
         specs[str(side)] = {part: spec[part] for part in ("model", "training", "corpus", "tokenizer") if part in spec}
-    found = {path: (values["0"], values["1"]) for path, values in differing(specs).items()}
-    return dict(list(found.items())[:_MOST_SETTINGS])
+    by_path = {path: (values["0"], values["1"]) for path, values in differing(specs).items()}
+    return dict(list(by_path.items())[:_MOST_SETTINGS])
 
 
 def _setting(spec: Mapping[str, Any], path: str) -> str:

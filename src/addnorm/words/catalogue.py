@@ -30,6 +30,7 @@ class Phrases:
         Raises:
             KeyError: unknown key, or a placeholder without a value.
         """
+        # A phrase without values is returned as it is, so that it may hold braces.
         text = self.words[key] if key in self.words else self.fallback[key]
         return text.format_map(values) if values else text
 
@@ -39,6 +40,7 @@ class Phrases:
 
     def extended(self, english: Mapping[str, str]) -> "Phrases":
         """The same phrases and further English ones, which the catalogue's own take precedence over."""
+        # The catalogue wins: a new section cannot change the words of the others by reusing a key.
         return replace(self, fallback={**english, **self.fallback})
 
     def note(self, note: Any) -> str | None:
@@ -57,6 +59,9 @@ class Phrases:
     def _noted(self, note: Any) -> str:
         if not isinstance(note, dict):
             return str(note)
+        # Notes nest: a value may be a note (a reason inside a warning), a list has a joint and parts. Only words of
+        # this language are used here, without a fallback: half of a sentence in English would be worse than all of
+        # it, which the caller has.
         if "joint" in note:
             return self.words[f"joint.{note['joint']}"].join(map(self._noted, note["parts"]))
         values = {
@@ -95,10 +100,10 @@ def preferred(accept_language: str) -> str:
 
 @functools.cache
 def _read(language: str) -> Mapping[str, str]:
-    found: dict[str, str] = {}
+    phrases_by_key: dict[str, str] = {}
     for path in sorted((Path(__file__).parent / language).glob("*.toml")):
-        found.update(_flat(tomllib.loads(path.read_text(encoding="utf-8"))))
-    return found
+        phrases_by_key.update(_flat(tomllib.loads(path.read_text(encoding="utf-8"))))
+    return phrases_by_key
 
 
 def _flat(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:

@@ -22,8 +22,8 @@ def command_line(*words: str | Path) -> str:
     Example:
         >>> command_line("addnorm", "rank", Path("runs/my study"))
         "addnorm rank 'runs/my study'"
-        >>> command_line("addnorm", "run", "mine.yaml", "--set", "-x", "--out", Path("-out"))
-        'addnorm run mine.yaml --set=-x --out ./-out'
+        >>> command_line("addnorm", "run", "study.yaml", "--set", "-x", "--out", Path("-out"))
+        'addnorm run study.yaml --set=-x --out ./-out'
     """
     given: list[str] = []
     for word in words:

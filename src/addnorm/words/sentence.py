@@ -12,6 +12,14 @@ from typing import Any
 from addnorm.words.catalogue import phrases
 
 
+# A sentence is a `str`, so that whoever prints, joins or stores it needs to know nothing about languages: it is
+# English. Its note travels along where code hands the object on, and into JSON where a writer stores `note` next to
+# the text. Operations of `str` (`+`, `strip`, f-strings) return plain strings and lose it; build sentences from
+# values with `say` and `listed`, never by adding.
+#
+# Codes are part of files: results of an earlier version hold them. A code may get other words in both languages, but
+# a code that changes its meaning or its placeholders becomes a new one. A reader that does not know a code shows the
+# stored English text.
 class Sentence(str):
     """A text with the code and the values that it was made from.
 

@@ -45,27 +45,29 @@ def text(certificate: Json, path: str, *, width: int = 120, written: bool = True
     return "\n".join(wrapped for line in lines for wrapped in textwrap.wrap(line, width, subsequent_indent="    "))
 
 
-def difference(found: Json, first: str, second: str) -> str:
+def difference(comparison: Json, first: str, second: str) -> str:
     """The result of comparing two models.
 
     Args:
-        found: the JSON of a comparison.
+        comparison: the JSON of a comparison.
         first, second: the targets' names.
     """
-    outputs = _outputs(found)
-    if found["equivalent"]:
-        kind = "are the same in every parameter" if found["moved"] == 0 else "differ only where it cannot matter"
-        if found.get("reordered"):
-            kind = f"differ only by the order of units or heads, in {', '.join(merged_names(found['reordered']))}"
+    outputs = _outputs(comparison)
+    if comparison["equivalent"]:
+        kind = "are the same in every parameter" if comparison["moved"] == 0 else "differ only where it cannot matter"
+        if comparison.get("reordered"):
+            kind = f"differ only by the order of units or heads, in {', '.join(merged_names(comparison['reordered']))}"
         return (
-            f"{first} and {second} {kind}: parameters are up to {found['moved']:.2g} apart, of which "
-            f"{found['difference']:.2g} is left once what cannot matter is taken out; rounding explains "
-            f"{found['bound']:.2g}{outputs}."
+            f"{first} and {second} {kind}: parameters are up to {comparison['moved']:.2g} apart, of which "
+            f"{comparison['difference']:.2g} is left once what cannot matter is taken out; rounding explains "
+            f"{comparison['bound']:.2g}{outputs}."
         )
-    if found.get("parameters_agree"):
-        return f"{first} and {second} are different models, although their parameters agree{outputs}{_cause(found)}."
-    apart = f"{found['parameter']} is {found['difference']:.2g} apart{_left_over(found)}"
-    if not found.get("outputs_agree"):
+    if comparison.get("parameters_agree"):
+        return (
+            f"{first} and {second} are different models, although their parameters agree{outputs}{_cause(comparison)}."
+        )
+    apart = f"{comparison['parameter']} is {comparison['difference']:.2g} apart{_left_over(comparison)}"
+    if not comparison.get("outputs_agree"):
         return f"{first} and {second} are different models: {apart}{outputs}."
     return (
         f"{first} and {second} differ in parameters that matter in general, and give the same outputs where tested: {apart}"
@@ -74,37 +76,37 @@ def difference(found: Json, first: str, second: str) -> str:
     )
 
 
-def _left_over(found: Json) -> str:
+def _left_over(comparison: Json) -> str:
     """Reason why a difference is one: a rounded model, a parameter that no rewrite touches, or more than rounding."""
-    if found.get("rounded_to"):
+    if comparison.get("rounded_to"):
         return (
-            f", since the weights of one model are those of the other rounded to {found['rounded_to']}, which changes what it "
-            "computes"
+            f", since the weights of one model are those of the other rounded to {comparison['rounded_to']}, which changes "
+            "what it computes"
         )
-    if found["bound"] == 0:
+    if comparison["bound"] == 0:
         return ", and no rewrite touches it, so that it had to be equal"
-    return f" even once what cannot matter is taken out; rounding would explain {found['bound']:.2g}"
+    return f" even once what cannot matter is taken out; rounding would explain {comparison['bound']:.2g}"
 
 
-def _cause(found: Json) -> str:
+def _cause(comparison: Json) -> str:
     """Cause of different outputs of equal parameters."""
-    if found.get("same_computation", True):
+    if comparison.get("same_computation", True):
         return ""
-    if found.get("unstored"):
-        return f". A buffer differs that no file holds: {', '.join(merged_names(found['unstored']))}"
+    if comparison.get("unstored"):
+        return f". A buffer differs that no file holds: {', '.join(merged_names(comparison['unstored']))}"
     return (
         ". With equal parameters they compute differently: compare their settings, such as a norm's epsilon, and hooks"
     )
 
 
-def _outputs(found: Json) -> str:
+def _outputs(comparison: Json) -> str:
     """The comparison of the outputs, to be appended; empty in the JSON of earlier versions, which lacks it."""
-    if "inputs" not in found:
+    if "inputs" not in comparison:
         return ""
-    integers = found["output_integers_changed"]
+    integers = comparison["output_integers_changed"]
     return (
-        f"; on {found['inputs']} inputs the outputs differ by {found['output_difference']:.2g} of their size, rounding "
-        f"explains {found['output_bound']:.2g}{f', and {integers} integers differ' if integers else ''}"
+        f"; on {comparison['inputs']} inputs the outputs differ by {comparison['output_difference']:.2g} of their size, "
+        f"rounding explains {comparison['output_bound']:.2g}{f', and {integers} integers differ' if integers else ''}"
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-from addnorm.reporting.audit.table import Row, rows, size_in_words, summary
+from addnorm.reporting.audit.table import FindingRow, rows, size_in_words, summary
 
 Json = Mapping[str, Any]
 
@@ -70,7 +70,7 @@ def html(audit: Json) -> str:
 """
 
 
-def _row(row: Row, by_name: Mapping[str, Json]) -> str:
+def _row(row: FindingRow, by_name: Mapping[str, Json]) -> str:
     colour = _COLOURS.get(row.verdict, "inherit")
     return (
         f"<tr><td><code>{escape(row.parameters)}</code></td>"

@@ -37,7 +37,7 @@ def sarif(audit: Json) -> dict[str, Any]:
         audit: the JSON of an audit; its `where`, if there is one, is the line (`file:line`) of the model's class.
     """
     verdicts = list(RULES)
-    found = [finding for finding in audit["findings"] if finding["verdict"] in RULES]
+    findings = [finding for finding in audit["findings"] if finding["verdict"] in RULES]
     return {
         "$schema": SCHEMA,
         "version": "2.1.0",
@@ -50,7 +50,7 @@ def sarif(audit: Json) -> dict[str, Any]:
                         "rules": [_rule(verdict) for verdict in verdicts],
                     }
                 },
-                "results": [_result(finding, verdicts, audit["model"], audit.get("where", "")) for finding in found],
+                "results": [_result(finding, verdicts, audit["model"], audit.get("where", "")) for finding in findings],
                 "properties": {
                     "model": audit["model"],
                     "jointNull": audit["joint_null"],

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from rich.console import Console
 from rich.text import Text
 
-from addnorm.reporting.formats.table import Column, Table, at, dashed
+from addnorm.reporting.formats.table import Column, ResultTable, at, dashed
 
 Json = Mapping[str, Any]
 Colour = Literal["standard", "256", "truecolor", "windows"]
@@ -32,7 +32,7 @@ STYLES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class FindingRow:
     """One finding, or the same one in several layers."""
 
     parameters: str
@@ -53,20 +53,20 @@ class Row:
     """The reason; names inside the parameter's own layer are given from there on."""
 
 
-def rows(audit: Json) -> list[Row]:
+def rows(audit: Json) -> list[FindingRow]:
     """The findings in the model's order, the same one in several layers as one row."""
     groups: dict[tuple[Any, ...], list[Json]] = {}
     for finding in audit["findings"]:
         counts = tuple(finding[key] for key in ("verdict", "size", "redundant_dof", "absorbable_dof"))
         key = (_NUMBER.sub("#", finding["parameter"]), *counts)
         groups.setdefault(key, []).append(finding)
-    found = []
+    merged = []
     for group in groups.values():
         first = group[0]
         names = tuple(finding["parameter"] for finding in group)
         name = _merged(names) or f"{names[0]} and {len(names) - 1} more"
-        found.append(
-            Row(
+        merged.append(
+            FindingRow(
                 parameters=name,
                 names=names,
                 verdict=first["verdict"],
@@ -77,7 +77,7 @@ def rows(audit: Json) -> list[Row]:
                 why=_in_short(_reason(group), name),
             )
         )
-    return found
+    return merged
 
 
 def text(audit: Json, *, width: int = 120, colour: Colour | None = None) -> str:
@@ -88,8 +88,8 @@ def text(audit: Json, *, width: int = 120, colour: Colour | None = None) -> str:
         width: columns; reasons and notes are wrapped, names are not.
         colour: name of a colour system that the terminal has; None for plain text.
     """
-    found = rows(audit)
-    lines = [*_table(found, width), *(line for entry in summary(audit) for line in _wrapped(entry, width))]
+    finding_rows = rows(audit)
+    lines = [*_table(finding_rows, width), *(line for entry in summary(audit) for line in _wrapped(entry, width))]
     out = io.StringIO()
     # force_terminal: rich would otherwise look at our buffer, which is no terminal, and leave the colours out.
     console = Console(
@@ -161,11 +161,11 @@ def merged_names(names: Sequence[str]) -> list[str]:
     groups: dict[str, list[str]] = {}
     for name in names:
         groups.setdefault(_NUMBER.sub("#", name), []).append(name)
-    found = []
+    merged = []
     for group in groups.values():
         together = _merged(group)
-        found += [together] if together else group
-    return found
+        merged += [together] if together else group
+    return merged
 
 
 _SIZES = ("norm", "largest", "idle_norm")
@@ -181,22 +181,22 @@ size_in_words = dashed(".2g")
 """A size with two digits; a hyphen if unknown."""
 
 
-def _table(found: Sequence[Row], width: int) -> list[Text]:
+def _table(finding_rows: Sequence[FindingRow], width: int) -> list[Text]:
     columns = [
         Column("parameters", "parameter", side="l"),
         Column("verdict", side="l"),
         *map(Column, ("size", "free", "absorbable")),
     ]
-    if any(size is not None for row in found for size in row.sizes):  # earlier versions did not measure them
+    if any(size is not None for row in finding_rows for size in row.sizes):  # earlier versions did not measure them
         columns += [
             Column(name, form=size_in_words, value=at("sizes", place)) for place, name in enumerate(_SIZE_COLUMNS)
         ]
-    head, *body = map(Text, Table(columns, found).text().splitlines())
+    head, *body = map(Text, ResultTable(columns, finding_rows).text().splitlines())
     start = head.plain.index("verdict")
-    end = start + max(map(len, ("verdict", *(row.verdict for row in found))))
+    end = start + max(map(len, ("verdict", *(row.verdict for row in finding_rows))))
     head.stylize("bold", start, end)
     lines = [head]
-    for row, line in zip(found, body, strict=True):
+    for row, line in zip(finding_rows, body, strict=True):
         line.stylize(STYLES.get(row.verdict, ""), start, end)
         why = textwrap.wrap(row.why, width, initial_indent="    ", subsequent_indent="    ")
         lines += [line, *map(Text, why)]
@@ -227,6 +227,8 @@ def _merged(texts: Sequence[str]) -> str:
     numbers = [tuple(map(int, _NUMBER.findall(text))) for text in distinct]
     if any(_NUMBER.split(text) != pieces for text in distinct):
         return ""
+    # Numbers may be merged if they are a full product (`layers.{0-3}.heads.{0-7}`) or move in step (`layer 3 … folds
+    # into layer 4`). Anything else, braces would claim combinations that do not exist.
     columns = list(zip(*numbers, strict=True))
     if not _in_step(columns) and set(product(*columns)) != set(numbers):
         return ""
@@ -251,3 +253,19 @@ def _braced(values: Sequence[int]) -> str:
         else:
             runs.append([value])
     return "{" + ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs) + "}"
+
+
+_CACHE_COLUMNS = ("largest", "center", "spread", "int8", "int4")
+
+
+def key_cache(rows: Sequence[Json]) -> str:
+    """Describe the keys of a cache, before and after the canonical form: a line per attention call."""
+    lines = [
+        "Keys of each attention call: own biases -> canonical form. center: a channel's mean over the tokens, at its largest;",
+        "spread: distances from that mean; int8, int4: error of a quantised cache relative to the spread.",
+        "call  " + "  ".join(f"{name:>17}" for name in _CACHE_COLUMNS),
+    ]
+    for call, row in enumerate(rows):
+        cells = (f"{row['before'][name]:.3g} -> {row['after'][name]:.3g}" for name in _CACHE_COLUMNS)
+        lines.append(f"{call:>4}  " + "  ".join(f"{cell:>17}" for cell in cells))
+    return "\n".join(lines) + "\n"

@@ -19,9 +19,9 @@ def find_browser() -> str:
         InputError: there is none.
     """
     for name in BROWSERS:
-        found = shutil.which(name)
-        if found is not None:
-            return found
+        path = shutil.which(name)
+        if path is not None:
+            return path
     raise InputError(
         f"--pdf: expected one of the browsers {', '.join(BROWSERS)} on the PATH, got none. Install Chromium, or leave out "
         "--pdf and print the HTML file from any browser."

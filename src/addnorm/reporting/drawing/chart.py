@@ -37,7 +37,7 @@ class ChartLine(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Path:
+class ChartPath:
     """One line."""
 
     label: str
@@ -64,7 +64,7 @@ class Tick:
 class Chart:
     """All parts of a chart."""
 
-    paths: tuple[Path, ...]
+    paths: tuple[ChartPath, ...]
     x_ticks: tuple[Tick, ...]
     y_ticks: tuple[Tick, ...]
 
@@ -86,6 +86,7 @@ def chart(
     if not values:
         return None
     right = right if right > left else left + 1
+    # Points outside the window stay: the SVG clips them, and a line then leaves the chart where it really does.
     scale = _Scale(*(limits or _bounds(values)), is_log=is_log)
 
     def points(xs: Sequence[float], ys: Sequence[float]) -> list[str]:
@@ -98,7 +99,7 @@ def chart(
         if line.low and not (is_log and min(line.low) <= 0):
             band = " ".join([*points(line.xs, line.high), *reversed(points(line.xs, line.low))])
         paths.append(
-            Path(
+            ChartPath(
                 label=line.label,
                 style=line.style,
                 pattern=line.pattern,
@@ -152,8 +153,8 @@ class _Scale:
         if not self.is_log:
             return ticks(self.low, self.high, 5)
         decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
-        found = [f * 10.0**d for d in decades for f in (1, 2, 5) if self.low <= f * 10.0**d <= self.high]
-        return found if len(found) > 1 else ticks(self.low, self.high, 4)
+        round_numbers = [f * 10.0**d for d in decades for f in (1, 2, 5) if self.low <= f * 10.0**d <= self.high]
+        return round_numbers if len(round_numbers) > 1 else ticks(self.low, self.high, 4)
 
 
 def _bounds(values: Sequence[float]) -> tuple[float, float]:

@@ -1,9 +1,14 @@
 """Style of matplotlib figures: fonts with Chinese glyphs if installed, and line styles that differ without colour."""
 
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
+
+from addnorm.words import Phrases, phrases
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -57,6 +62,42 @@ def style(place: int) -> dict[str, Any]:
     }
 
 
+class DrawsRows(Protocol):
+    """A function that draws rows in a language."""
+
+    def __call__(self, rows: Sequence[Mapping[str, Any]], language: str = "en") -> "Figure":
+        """The figure of at least one row.
+
+        Raises:
+            ValueError: there are no rows.
+            UnknownName: no such language.
+        """
+        ...
+
+
+# A figure is a function of rows and phrases that arranges panels; everything that all figures share is done around
+# it, in this order: no rows are refused before a figure object exists, and fonts are chosen after the last text is
+# placed. A figure that set its own fonts would lose Chinese variants' names in a report whose labels are English.
+def figure_of(needed: str) -> Callable[[Callable[[Sequence[Mapping[str, Any]], Phrases], "Figure"]], DrawsRows]:
+    """Make a function that draws rows in a language of one that arranges them with the phrases of that language.
+
+    Args:
+        needed: what the figure needs at least one of, for the message where there are no rows.
+    """
+
+    def decorate(arrange: Callable[[Sequence[Mapping[str, Any]], Phrases], "Figure"]) -> DrawsRows:
+        def draw(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "Figure":
+            if not rows:
+                raise ValueError(f"a figure needs at least one {needed}, got none.")
+            return finished(arrange(rows, phrases(language)))
+
+        # Not by `wraps`, which would hand on the signature with phrases too; the docstring is written for `draw`.
+        draw.__doc__ = arrange.__doc__
+        return draw
+
+    return decorate
+
+
 def new_figure(width: float, height: float) -> "Figure":
     """An empty figure, sizes in inches."""
     from matplotlib.figure import Figure
@@ -75,29 +116,67 @@ def tidy(axes: "Axes", *, title: str = "", across: str = "", up: str = "", grid:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def legend_below(figure: "Figure", axes: "Axes", columns: int = 4) -> None:
-    """One legend for the whole figure, under it."""
+def legend_below(figure: "Figure", axes: "Axes") -> None:
+    """One legend for the whole figure, under it, in as many of four columns as its width holds."""
     handles, names = axes.get_legend_handles_labels()
     if handles:
-        figure.legend(
-            handles,
-            names,
-            loc="outside lower center",
-            ncols=min(columns, len(names)),
-            frameon=False,
-            fontsize=8,
-            handlelength=3.2,
-        )
+        # matplotlib centres a legend that is too wide and cuts it on both sides.
+        counts = range(min(4, len(names)), 1, -1)
+        fitting = next((count for count in counts if _legend_inches(names, count) <= figure.get_figwidth()), 1)
+        key_below(figure, handles, names, ncols=fitting, handlelength=3.2)
+
+
+_SIGN_INCHES = 0.65
+"""A line with its marker and the gaps around it, in a legend of 8 points."""
+
+
+def _legend_inches(names: Sequence[str], columns: int) -> float:
+    """About the width of a legend. Each column is as wide as its longest name; a letter takes 0.6 of its height on average, a
+    Chinese one all of it."""
+    widths = [sum(1.0 if letter >= _FIRST_CHINESE else 0.6 for letter in name) * 8 / 72 for name in names]
+    # Columns are filled one after the other, the first ones with one name more where they cannot be equal.
+    size, more = divmod(len(names), columns)
+    starts = [column * size + min(column, more) for column in range(columns + 1)]
+    return sum(_SIGN_INCHES + max(widths[first:last]) for first, last in itertools.pairwise(starts))
+
+
+def key_below(figure: "Figure", handles: Sequence["Artist"], names: Sequence[str], **options: Any) -> None:
+    """Signs and their meanings under the figure, in one line unless `ncols` is given."""
+    look: dict[str, Any] = {"ncols": len(names), "frameon": False, "fontsize": 8}
+    figure.legend(handles, names, loc="outside lower center", **look | options)
+
+
+def grid_of_panels(figure: "Figure", count: int, columns: int, *, share: bool = False) -> list["Axes"]:
+    """So many panels, row by row, with shared axes or their own; the rest of the last row stays empty."""
+    panels = list(figure.subplots(-(-count // columns), columns, sharex=share, sharey=share, squeeze=False).flat)
+    for axes in panels[count:]:
+        axes.set_visible(False)
+    return panels[:count]
+
+
+def with_whiskers(axes: "Axes", place: int, name: str, points: Sequence[tuple[float, float, float, float]]) -> None:
+    """Draw the line of the model in that place, with whiskers.
+
+    Args:
+        axes: of the panel.
+        place: of the model, for its style.
+        name: in the legend.
+        points: x, y, and the lengths of the whiskers down and up.
+    """
+    xs, ys, down, up = ([point[part] for point in points] for part in range(4))
+    axes.errorbar(xs, ys, yerr=[down, up], label=name, linewidth=1.1, elinewidth=0.7, markersize=4.5, **style(place))
 
 
 def finished(figure: "Figure") -> "Figure":
     """The figure with fonts for every letter in it; call it last."""
     from matplotlib.text import Text
 
+    # By the largest letter of each text and not by the language: names of variants and titles are the user's, and may
+    # be Chinese in an English figure.
     texts: list[Text] = figure.findobj(Text)
     # A second font is looked up for every text, which takes longer than drawing it.
-    found = chinese_font() if any(max(text.get_text(), default="") >= _FIRST_CHINESE for text in texts) else None
-    families = [_LATIN] if found is None else [_LATIN, found]
+    chinese = chinese_font() if any(max(text.get_text(), default="") >= _FIRST_CHINESE for text in texts) else None
+    families = [_LATIN] if chinese is None else [_LATIN, chinese]
     for axes in figure.axes:
         axes.tick_params(axis="both", which="both", labelfontfamily=families)
     for text in texts:

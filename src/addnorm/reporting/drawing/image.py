@@ -34,6 +34,9 @@ def _bytes(figure: "Figure", kind: str) -> bytes:
     out = io.BytesIO()
     canvas: Any = get_registered_canvas_class(kind)(figure)
     layout = figure.get_layout_engine()
+    # Letters become outlines (`svg.fonttype`), since a report must look the same where the font is missing.
+    # `rc_context` changes settings of the whole process, so that a server holds a lock while it draws
+    # (`addnorm.web.app`).
     # Without a date and with a fixed salt the same numbers give the same file.
     with matplotlib.rc_context({"svg.hashsalt": "addnorm", "svg.fonttype": "path"}):
         # `Figure.savefig` draws everything once more only to place it. Placing it here gives the same bytes in less time.

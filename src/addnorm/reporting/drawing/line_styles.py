@@ -25,14 +25,14 @@ def distinct(styles: Sequence[int], *, by_colour: bool = False) -> dict[int, tup
         >>> distinct([0, 4, 44, 54])
         {0: (0, 0), 4: (4, 0), 44: (4, 2), 54: (4, 1)}
     """
-    found: dict[int, tuple[int, int]] = {}
+    chosen: dict[int, tuple[int, int]] = {}
     for style in styles:
         colours = [(style + shift) % _COLOURS for shift in range(_COLOURS)]
         patterns = [(dash(style) + shift) % _PATTERNS for shift in range(1 if by_colour else _PATTERNS)]
         looks = [(colour, pattern) for colour in colours for pattern in patterns]
-        taken = {look[0] if by_colour else look for look in found.values()}
-        found[style] = next((look for look in looks if (look[0] if by_colour else look) not in taken), looks[0])
-    return found
+        taken = {look[0] if by_colour else look for look in chosen.values()}
+        chosen[style] = next((look for look in looks if (look[0] if by_colour else look) not in taken), looks[0])
+    return chosen
 
 
 def shape(style: int) -> int:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from addnorm.reporting.drawing.figure_style import finished, new_figure, tidy
+from addnorm.reporting.drawing.figure_style import finished, grid_of_panels, new_figure, tidy
 from addnorm.reporting.formats.trend_table import change
 from addnorm.words import phrases
 
@@ -13,26 +13,25 @@ if TYPE_CHECKING:
 _COLUMNS = 4
 
 
-def figure(found: Mapping[str, Any], language: str = "en") -> "Figure":
+def figure(trend: Mapping[str, Any], language: str = "en") -> "Figure":
     """The figure of a trend, against its first reference.
 
     Args:
-        found: the JSON of `addnorm trend --json`.
+        trend: the JSON of `addnorm trend --json`.
         language: of the labels.
 
     Raises:
         ValueError: no variant has a trend.
     """
-    reference = found["references"][0]
-    rows = [(row["variant"], row["versus"][reference]) for row in found["variants"] if row["variant"] != reference]
+    reference = trend["references"][0]
+    rows = [(row["variant"], row["versus"][reference]) for row in trend["variants"] if row["variant"] != reference]
     if not rows:
         raise ValueError("a figure needs at least one variant with a trend, got none.")
     columns = min(_COLUMNS, len(rows))
-    lines = -(-len(rows) // columns)
-    drawn = new_figure(3.1 * columns, 0.5 + 2.2 * lines)
-    panels = list(drawn.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).flat)
-    sizes = [size["parameters"] for size in found["sizes"]]
-    for place, (axes, (variant, versus)) in enumerate(zip(panels, rows, strict=False)):
+    drawn = new_figure(3.1 * columns, 0.5 + 2.2 * -(-len(rows) // columns))
+    panels = grid_of_panels(drawn, len(rows), columns, share=True)
+    sizes = [size["parameters"] for size in trend["sizes"]]
+    for place, (axes, (variant, versus)) in enumerate(zip(panels, rows, strict=True)):
         points = [
             (size, 1000 * each["difference"])
             for size, at in zip(sizes, versus["differences"], strict=True)
@@ -51,8 +50,6 @@ def figure(found: Mapping[str, Any], language: str = "en") -> "Figure":
         tidy(axes, title=f"{variant}\n{change(versus)}")
         axes.title.set_fontsize(9)
         axes.tick_params(labelbottom=place + columns >= len(rows))  # the lowest of its column
-    for axes in panels[len(rows) :]:
-        axes.set_visible(False)
     t = phrases(language)
     drawn.supxlabel(t("plot.size"), fontsize=9)
     drawn.supylabel(t("plot.difference_from", name=reference), fontsize=9)

@@ -21,23 +21,7 @@ _GREEK = {
     "mu": "μ", "rho": "ρ", "sigma": "σ", "tau": "τ", "phi": "φ", "psi": "ψ", "omega": "ω", "pi": "π", "eta": "η",
 }  # fmt: skip
 _FUNCTIONS = frozenset(
-    (
-        "softmax",
-        "mean",
-        "var",
-        "sin",
-        "cos",
-        "tanh",
-        "exp",
-        "log",
-        "max",
-        "min",
-        "rms",
-        "head",
-        "logits",
-        "embedding",
-        "table",
-    )
+    "softmax mean var sin cos tanh exp log max min rms head logits embedding table".split()  # noqa: SIM905
 )
 _SIGNS = {"<-": "←", "->": "→", "<=": "≤", ">=": "≥", "*": "⋅", "-": "−", "~": "∼"}
 _RELATIONS = frozenset(("=", "<-", "->", "<=", ">=", "<", ">", "+", "-", ",", ";", ":", "~", "in", "for"))
@@ -79,7 +63,7 @@ def translated(statement: str, language: str) -> str:
         'w_l = 0 （初始时）'
     """
     pattern, known = _wordings(language)
-    return pattern.sub(lambda found: known[found[0]], statement) if known else statement
+    return pattern.sub(lambda matched: known[matched[0]], statement) if known else statement
 
 
 @functools.cache
@@ -110,12 +94,19 @@ def _mathml(statement: str) -> Markup:
         rows.append(_row(tokens, None))
         if tokens.here is not None:  # a closing bracket that nothing opened
             rows.append(_operator(tokens.take()))
-    whole = Markup("<mrow>{}</mrow>").format(Markup("").join(rows))
+    whole = _element("mrow", *rows)
     # A bracket among words takes the blank before it, not the one after; a name or a number after a word takes one too.
     text = str(whole).replace("</mtext><mrow><mo>(</mo><mtext>\u00a0", "\u00a0</mtext><mrow><mo>(</mo><mtext>")
     return Markup(_WORD_BEFORE.sub("\\1\u00a0", text))
 
 
+# A parser by hand, because the notation is prose for people first: docstrings have to be read in a terminal. LaTeX in
+# docstrings could be handed to a library, and would be read by nobody; translating this notation to LaTeX takes the
+# same parser (fractions need the extent of what stands before a stroke), which then only prints other tags. See
+# docs/decisions/0072-pages.md.
+#
+# _row: everything between brackets; _chain: factors up to a relation; _factor: an atom or a bracket with its scripts.
+# Each takes at least one token or returns, so that every text ends, also one with unbalanced brackets.
 class _Tokens:
     def __init__(self, text: str) -> None:
         self._left: Iterator[str] = iter(_TOKEN.findall(text))
@@ -129,26 +120,25 @@ class _Tokens:
 
 def _row(tokens: _Tokens, until: str | None) -> Markup:
     """Everything up to a closing bracket: chains of factors between relations."""
-    found = []
+    parts = []
     while tokens.here is not None and tokens.here != until and tokens.here not in _CLOSING.values():
         if tokens.here in _RELATIONS:
             sign = tokens.take()
-            found.append(_word(sign) if sign.isalpha() and sign != "in" else _operator("∈" if sign == "in" else sign))
+            parts.append(_word(sign) if sign.isalpha() and sign != "in" else _operator("∈" if sign == "in" else sign))
         else:
-            found.append(_chain(tokens))
-    return Markup("").join(found)
+            parts.append(_chain(tokens))
+    return Markup("").join(parts)
 
 
 def _chain(tokens: _Tokens) -> Markup:
-    """Factors beside each other. A stroke makes a fraction of all that stands before it in the chain."""
+    """Adjacent factors. A stroke makes a fraction of all that stands before it in the chain."""
     factors: list[_Part] = []
     while tokens.here is not None and tokens.here not in _RELATIONS and tokens.here not in _CLOSING.values():
         if tokens.here == "/" and factors:
             tokens.take()
             above = factors[0].bare if len(factors) == 1 else _joined(factors)
             below = _factor(tokens) if tokens.here is not None else _Part(Markup(""), Markup(""))
-            made = Markup("<mfrac><mrow>{}</mrow><mrow>{}</mrow></mfrac>").format(above, below.bare)
-            factors = [_Part(made, made)]
+            factors = [_both(_element("mfrac", _element("mrow", above), _element("mrow", below.bare)))]
         else:
             factors.append(_factor(tokens))
     return _joined(factors)
@@ -162,13 +152,12 @@ def _factor(tokens: _Tokens) -> _Part:
     token = tokens.take()
     if token == "sqrt":
         inner = _factor(tokens) if tokens.here is not None else _Part(Markup(""), Markup(""))
-        root = Markup("<msqrt>{}</msqrt>").format(inner.bare)
-        return _scripts(_Part(root, root), tokens)
+        return _scripts(_both(_element("msqrt", inner.bare)), tokens)
     if token in _CLOSING:
         inner_row = _row(tokens, _CLOSING[token])
         closing = tokens.take()
-        whole = Markup("<mrow>{}{}{}</mrow>").format(_operator(token), inner_row, _operator(closing))
-        return _scripts(_Part(whole, Markup("<mrow>{}</mrow>").format(inner_row)), tokens)
+        whole = _element("mrow", _operator(token), inner_row, _operator(closing))
+        return _scripts(_Part(whole, _element("mrow", inner_row)), tokens)
     if token == "sum":
         return _scripts(_both(Markup('<mo largeop="true" movablelimits="false">∑</mo>')), tokens, under=True)
     return _scripts(_both(_atom(token)), tokens)
@@ -183,8 +172,8 @@ def _scripts(base: _Part, tokens: _Tokens, *, under: bool = False) -> _Part:
     if below is None and above is None:
         return base
     tag = "munder" if under and above is None else "msub" if above is None else "msup" if below is None else "msubsup"
-    inner = Markup("").join(part for part in (below, above) if part is not None)
-    return _both(Markup(f"<{tag}><mrow>{{}}</mrow>{{}}</{tag}>").format(base.markup, inner))
+    scripts = (part for part in (below, above) if part is not None)
+    return _both(_element(tag, _element("mrow", base.markup), *scripts))
 
 
 def _script(tokens: _Tokens) -> Markup:
@@ -192,22 +181,22 @@ def _script(tokens: _Tokens) -> Markup:
         tokens.take()
         inner = _row(tokens, "}")
         tokens.take()
-        return Markup("<mrow>{}</mrow>").format(inner)
+        return _element("mrow", inner)
     return _atom(tokens.take())
 
 
 def _atom(token: str) -> Markup:
     if token[:1].isdigit():
-        return Markup("<mn>{}</mn>").format(token)
+        return _element("mn", token)
     if token in _GREEK:
-        return Markup("<mi>{}</mi>").format(_GREEK[token])
+        return _element("mi", _GREEK[token])
     if re.fullmatch(r"[A-Z]t", token):  # Qt, Kt: with a tilde
-        return Markup("<mover><mi>{}</mi><mo>~</mo></mover>").format(token[0])
+        return _element("mover", _element("mi", token[0]), _element("mo", "~"))
     matched = re.fullmatch(r"([A-Z])(\d)", token)
     if matched:  # N1, N2
-        return Markup("<msub><mi>{}</mi><mn>{}</mn></msub>").format(matched[1], matched[2])
+        return _element("msub", _element("mi", matched[1]), _element("mn", matched[2]))
     if len(token) == 1 and token.isalpha():
-        return Markup("<mi>{}</mi>").format(token)
+        return _element("mi", token)
     if token in _FUNCTIONS:
         return Markup('<mi mathvariant="normal">{}</mi>').format(token)
     is_word = token[:1].isalpha() or token.startswith("`") or _IS_CHINESE.match(token)
@@ -215,14 +204,17 @@ def _atom(token: str) -> Markup:
 
 
 def _word(token: str) -> Markup:
-    if _IS_CHINESE.match(token):
-        return Markup("<mtext>{}</mtext>").format(token)
     # MathML drops plain blanks at the ends of a text, and words of a sentence must not run into each other.
-    return Markup("<mtext>\u00a0{}</mtext>").format(token.strip("`"))
+    return _element("mtext", token if _IS_CHINESE.match(token) else f"\u00a0{token.strip('`')}")
 
 
 def _operator(token: str) -> Markup:
-    return Markup("<mo>{}</mo>").format(escape(_SIGNS.get(token, token)))
+    return _element("mo", _SIGNS.get(token, token))
+
+
+def _element(tag: str, *content: str) -> Markup:
+    """An element; what is no markup yet is escaped."""
+    return Markup(f"<{tag}>{{}}</{tag}>").format(Markup("").join(content))
 
 
 def _both(markup: Markup) -> _Part:

@@ -17,7 +17,7 @@ def matches(query: str, text: str) -> bool:
 
 def grouped(items: Sequence[_Item], key: Callable[[_Item], _Key]) -> list[tuple[_Key, list[_Item]]]:
     """The items by key, in the order in which the keys first occur."""
-    found: dict[_Key, list[_Item]] = {}
+    groups: dict[_Key, list[_Item]] = {}
     for item in items:
-        found.setdefault(key(item), []).append(item)
-    return list(found.items())
+        groups.setdefault(key(item), []).append(item)
+    return list(groups.items())

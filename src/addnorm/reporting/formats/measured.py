@@ -1,6 +1,6 @@
 """Forms of a ranking's numbers: a loss in nats by thousandths, every other measure in its own unit."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ _FEW_SEEDS = ("one_shared", "several_shared", "no_spread")
 
 
 @dataclass(frozen=True)
-class Shown:
+class RankingFormats:
     """Names and forms of numbers of one ranking."""
 
     name: str
@@ -25,12 +25,12 @@ class Shown:
     in_nats: bool
 
     @staticmethod
-    def of(ranking: Mapping[str, Any]) -> "Shown":
+    def of(ranking: Mapping[str, Any]) -> "RankingFormats":
         """The forms for the JSON of a ranking."""
         metric, unit, better = ranking["metric"], ranking.get("unit", "nats per token"), ranking.get("better", "lower")
         in_nats = unit == "nats per token"
         name = "Loss" if metric == "loss" else metric
-        return Shown(
+        return RankingFormats(
             name=name,
             title=f"{name}{f' in {unit}' if unit else ''}, {better} is better",
             small_unit="thousandths of a nat" if in_nats else unit or metric,
@@ -44,13 +44,39 @@ class Shown:
 
     def difference(self, value: float) -> str:
         """A difference with its sign, in `small_unit`."""
-        return f"{1000 * value:+.1f}" if self.in_nats else f"{value:+.4g}"
+        return thousandths(value) if self.in_nats else f"{value:+.4g}"
 
     def seeds_better(self, comparison: Mapping[str, Any]) -> int:
         """Number of shared seeds at which the variant is better."""
         if self.better == "lower":
             return int(comparison["seeds_lower"])
         return sum(entry["difference"] > 0 for entry in comparison["by_seed"])
+
+
+def comparison_text(
+    comparison: Mapping[str, Any], write: Callable[[float], str], *, word: str | None = None, better: int | None = None
+) -> str:
+    """`better 5/5 -9.5 [-15.0, -4.0]`: verdict, seeds at which it is better, difference and interval, as far as there are any.
+
+    Args:
+        comparison: `verdict`, `difference`, `interval`; with `better` also `by_seed`.
+        write: a difference as text.
+        word: stands for the verdict.
+        better: number of seeds; not written if not given.
+    """
+    parts = [word or comparison["verdict"] or "no verdict"]
+    if better is not None and comparison["interval"] is not None and comparison.get("by_seed"):
+        parts.append(f"{better}/{len(comparison['by_seed'])}")
+    if comparison["difference"] is not None:
+        parts.append(write(comparison["difference"]))
+    if comparison["interval"] is not None:
+        parts.append(f"[{', '.join(map(write, comparison['interval']))}]")
+    return " ".join(parts)
+
+
+def thousandths(difference: float) -> str:
+    """A difference of losses with its sign, in thousandths of a nat."""
+    return f"{1000 * difference:+.1f}"
 
 
 def in_thousandths(comparison: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 NARROW = 22
-"""Characters of a name that fit beside a bar on a phone."""
+"""Characters of a name that fit next to a bar on a phone."""
 WIDE = 44
-"""Characters that fit beside a bar on a desktop, and where a name may wrap: in a sentence, a heading, a legend."""
+"""Characters that fit next to a bar on a desktop, and where a name may wrap: in a sentence, a heading, a legend."""
 _BETWEEN = "·"
 """Values of a name: a sentence lists names with commas."""
 _BREAK = re.compile(r"[-_./: ]")
@@ -40,7 +40,7 @@ def short_names(names: Iterable[str], most: int = NARROW) -> Mapping[str, str]:
         return {name: name for name in every}
     kept = _settings(every, most) or _between(every, most)
     cut = [name if len(name) <= most else f"{name[: most - 7]}…{name[-6:]}" for name in kept]
-    # Two that are the same when cut are told apart by their place.
+    # Two that are the same when cut are distinguished by their place.
     unique = [f"{name[: most - 4]}#{at + 1}" if cut.count(name) > 1 else name for at, name in enumerate(cut)]
     return dict(zip(every, unique, strict=True))
 
@@ -52,7 +52,7 @@ def _settings(names: Sequence[str], most: int) -> list[str]:
     setting, and never a number.
     """
     parts = [[_SETTING.fullmatch(part.strip()) for part in name.split(",")] for name in names]
-    settings = [[found.groups() for found in of if found is not None] for of in parts]
+    settings = [[matched.groups() for matched in of if matched is not None] for of in parts]
     keys = {tuple(key for key, _ in of) for of in settings}
     if len(names) < 2 or len(keys) > 1 or len(settings[0]) < 2:
         return []
@@ -60,6 +60,9 @@ def _settings(names: Sequence[str], most: int) -> list[str]:
     differing = [column for column in columns if len(set(column)) > 1]
     fewest = [_fewest_letters(set(column)) for column in differing]
     letters = [max(map(len, column)) for column in differing]
+    # Greedy: the longest column that may still lose a letter loses one, until all names fit. `fewest` is what keeps
+    # the values of a setting apart, so that no two names become equal here; what still does not fit is cut, and
+    # numbered, by the caller.
     while max(map(len, joined := _side_by_side(differing, letters))) > most and letters != fewest:
         longest = max((at for at in range(len(letters)) if letters[at] > fewest[at]), key=lambda at: letters[at])
         letters[longest] -= 1
@@ -95,7 +98,7 @@ def _shared(names: Sequence[str]) -> int:
     if len(names) < 2:
         return 0
     same = sum(1 for _ in itertools.takewhile(lambda letters: len(set(letters)) == 1, zip(*names, strict=False)))
-    return max((found.end() for found in _BREAK.finditer(names[0][:same])), default=0)
+    return max((cut.end() for cut in _BREAK.finditer(names[0][:same])), default=0)
 
 
 def file_name(name: str) -> str:

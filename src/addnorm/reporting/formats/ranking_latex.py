@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from addnorm.reporting.formats.latex import NONE, escaped, number
-from addnorm.reporting.formats.measured import Shown, missing_verdicts
+from addnorm.reporting.formats.measured import RankingFormats, missing_verdicts
 from addnorm.reporting.formats.names import file_name
-from addnorm.reporting.formats.table import Column, Table, dashed
+from addnorm.reporting.formats.table import Column, ResultTable, dashed
 from addnorm.statistics.ranking import RESOLVABLE_SEEDS
 
 
@@ -22,7 +22,7 @@ def latex(ranking: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _loss_table(ranking: Mapping[str, Any]) -> str:
-    shown = Shown.of(ranking)
+    shown = RankingFormats.of(ranking)
 
     def loss(entry: Mapping[str, Any]) -> str:
         mean, ends = entry["mean"], entry["interval"]
@@ -38,7 +38,7 @@ def _loss_table(ranking: Mapping[str, Any]) -> str:
         Column("loss", escaped(ranking["metric"]), value=loss),
         Column("accuracy", r"acc.\,\%", dashed(lambda share: number(100 * share, 2), NONE)),
     )
-    return Table(columns, ranking["variants"]).latex(
+    return ResultTable(columns, ranking["variants"]).latex(
         *ranking["warnings"],
         *missing_verdicts(ranking),
         f"The interval of a mean is for that mean alone, {100 * ranking['confidence']:g} %.",
@@ -46,7 +46,7 @@ def _loss_table(ranking: Mapping[str, Any]) -> str:
 
 
 def _difference_table(ranking: Mapping[str, Any], reference: str) -> str:
-    shown = Shown.of(ranking)
+    shown = RankingFormats.of(ranking)
     columns = (
         Column("variant", form=escaped, side="l"),
         Column("difference", form=dashed(lambda difference: f"${shown.difference(difference)}$", NONE)),
@@ -55,7 +55,7 @@ def _difference_table(ranking: Mapping[str, Any], reference: str) -> str:
         Column("seeds_needed", "seeds", dashed(_needed, "")),
     )
     rows = [{**entry, **comparison} for entry in ranking["variants"] if (comparison := entry["versus"].get(reference))]
-    return Table(columns, rows).latex(
+    return ResultTable(columns, rows).latex(
         *ranking["warnings"],
         *missing_verdicts(ranking),
         f"{shown.name} minus that of {reference}, in {shown.small_unit}; intervals hold together at "

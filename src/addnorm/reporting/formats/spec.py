@@ -24,8 +24,8 @@ def differing(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, str
     """
     lines = {name: flat(spec) for name, spec in specs.items()}
     paths = dict.fromkeys(path for of in lines.values() for path in of)
-    found = {path: {name: of.get(path, "–") for name, of in lines.items()} for path in paths}
-    return {path: values for path, values in found.items() if len(set(values.values())) > 1}
+    by_path = {path: {name: of.get(path, "–") for name, of in lines.items()} for path in paths}
+    return {path: values for path, values in by_path.items() if len(set(values.values())) > 1}
 
 
 def _text(value: Any) -> str:

@@ -95,11 +95,15 @@ class Column:
         return row[self.key] if isinstance(row, Mapping) else getattr(row, self.key)
 
 
-class Table:
+# One description, five renderers. `value` takes a number from a row, `form` writes it; CSV and data frames use the
+# first alone, so that no rounding gets into files, and text, LaTeX and HTML use both, so that they agree to the
+# digit. A column that formatted in `value` would put texts into a CSV of numbers. LaTeX needs escaped names: there
+# `form` escapes, HTML escapes by itself.
+class ResultTable:
     r"""Columns, and rows of any type that the columns read.
 
     Example:
-        >>> table = Table([Column("name", side="l"), Column("loss", form=dashed(".2f"))], [{"name": "base", "loss": 2.5}])
+        >>> table = ResultTable([Column("name", side="l"), Column("loss", form=dashed(".2f"))], [{"name": "base", "loss": 2.5}])
         >>> print(table.text())
         name  loss
         base  2.50
@@ -111,9 +115,9 @@ class Table:
         self.columns, self.rows = tuple(columns), rows
 
     @staticmethod
-    def of(rows: Sequence[Mapping[str, Any]]) -> "Table":
+    def of(rows: Sequence[Mapping[str, Any]]) -> "ResultTable":
         """A table of at least one row with a column per key of the rows."""
-        return Table([Column(key) for key in rows[0]], rows)
+        return ResultTable([Column(key) for key in rows[0]], rows)
 
     @property
     def head(self) -> list[str]:
@@ -139,7 +143,7 @@ class Table:
         return aligned([self.head, *self.body], left=self._left, width=width, names=names)
 
     def blocks(self, width: int) -> list[str]:
-        """As many columns beside the first as the width holds, the rest in further tables; headings are not folded."""
+        """As many columns next to the first as the width holds, the rest in further tables; headings are not folded."""
         return side_by_side([self.head, *self.body], self._left, width)
 
     def csv(self) -> str:

@@ -9,11 +9,11 @@ _LEAST_WORDS = 20
 _LEAST_HEADING = 6
 """Shorter words of a heading share a line."""
 
-Row = Sequence[str]
+Cells = Sequence[str]
 
 
 def aligned(
-    rows: Sequence[Row], *, left: Container[int] = frozenset({0}), width: int | None = None, names: int = 1
+    rows: Sequence[Cells], *, left: Container[int] = frozenset({0}), width: int | None = None, names: int = 1
 ) -> str:
     """Rows with aligned columns.
 
@@ -40,8 +40,8 @@ def warned(sentences: Sequence[str], width: int) -> list[str]:
     return ["\n".join(notes)] if notes else []
 
 
-def side_by_side(rows: Sequence[Row], left: Container[int], width: int, names: int = 1) -> list[str]:
-    """Rows with as many columns beside the names as the width holds, the rest in further tables."""
+def side_by_side(rows: Sequence[Cells], left: Container[int], width: int, names: int = 1) -> list[str]:
+    """Rows with as many columns next to the names as the width holds, the rest in further tables."""
     columns = range(len(rows[0]))
     return [
         _table(
@@ -52,7 +52,7 @@ def side_by_side(rows: Sequence[Row], left: Container[int], width: int, names: i
     ]
 
 
-def _table(rows: Sequence[Row], left: Container[int]) -> str:
+def _table(rows: Sequence[Cells], left: Container[int]) -> str:
     widths = _widths(rows)
     return "\n".join(
         "  ".join(
@@ -64,7 +64,7 @@ def _table(rows: Sequence[Row], left: Container[int]) -> str:
     )
 
 
-def _with_folded_headings(rows: Sequence[Row]) -> list[Row]:
+def _with_folded_headings(rows: Sequence[Cells]) -> list[Cells]:
     """Headings in several lines, each as wide as the column's cells or the longest of its own words."""
     head, *body = rows
     folded = []
@@ -75,7 +75,7 @@ def _with_folded_headings(rows: Sequence[Row]) -> list[Row]:
     return [*_lines_of(folded, from_below=True), *body]
 
 
-def _with_wrapped_words(rows: Sequence[Row], left: Container[int], width: int, names: int) -> Sequence[Row]:
+def _with_wrapped_words(rows: Sequence[Cells], left: Container[int], width: int, names: int) -> Sequence[Cells]:
     widths = _widths(rows)
     words = [
         column
@@ -86,14 +86,14 @@ def _with_wrapped_words(rows: Sequence[Row], left: Container[int], width: int, n
         return rows
     longest = max(words, key=lambda column: widths[column])
     room = max(_LEAST_WORDS, width - (_total(widths) - widths[longest]))
-    wrapped: list[Row] = []
+    wrapped: list[Cells] = []
     for row in rows:
         cells = [textwrap.wrap(cell, room) if column == longest else [cell] for column, cell in enumerate(row)]
         wrapped += _lines_of(cells)
     return wrapped
 
 
-def _lines_of(cells: Sequence[Sequence[str]], *, from_below: bool = False) -> list[Row]:
+def _lines_of(cells: Sequence[Sequence[str]], *, from_below: bool = False) -> list[Cells]:
     """Cells of several lines as rows of one line each."""
     height = max(1, *map(len, cells))
     blank = [[""] * (height - len(cell)) for cell in cells]
@@ -102,7 +102,7 @@ def _lines_of(cells: Sequence[Sequence[str]], *, from_below: bool = False) -> li
 
 
 def _parts(widths: Sequence[int], width: int, names: int) -> list[list[int]]:
-    """Columns beside the names, in parts that fit into the width."""
+    """Columns after the names, in parts that fit into the width."""
     taken = _total(widths[:names])
     parts: list[list[int]] = [[]]
     used = taken
@@ -115,7 +115,7 @@ def _parts(widths: Sequence[int], width: int, names: int) -> list[list[int]]:
     return parts
 
 
-def _widths(rows: Sequence[Row]) -> list[int]:
+def _widths(rows: Sequence[Cells]) -> list[int]:
     return [max(_width(row[column]) for row in rows) for column in range(len(rows[0]))]
 
 

@@ -7,62 +7,54 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-from addnorm.reporting.formats.measured import missing_verdicts
-from addnorm.reporting.formats.table import Column, Table, at, dashed
+from addnorm.reporting.formats.measured import comparison_text, missing_verdicts, thousandths
+from addnorm.reporting.formats.table import Column, ResultTable, at, dashed
 from addnorm.reporting.formats.text_table import warned
 
 
-def text(found: Mapping[str, Any], width: int = 100) -> str:
+def text(trend: Mapping[str, Any], width: int = 100) -> str:
     """The table for a terminal, without colour: a block per reference."""
-    percent = f"{100 * found['confidence']:g}"
-    margin = f"{1000 * found['margin']:g}"
+    percent = f"{100 * trend['confidence']:g}"
+    margin = f"{1000 * trend['margin']:g}"
     parts = []
-    for reference in found["references"]:
+    for reference in trend["references"]:
         about = (
             f"Loss minus that of {reference}, in thousandths of a nat per token, by the parameters of "
-            f"{found['references'][0]}, and its change per doubling. All changes together hold with {percent} % confidence; "
+            f"{trend['references'][0]}, and its change per doubling. All changes together hold with {percent} % confidence; "
             f"margin ±{margin}; 4/5: lower on 4 of 5 seeds:"
         )
         sizes = [
-            Column(f"{size['parameters']:,.0f}", form=_thousandths, value=at("versus", reference, "means", place))
-            for place, size in enumerate(found["sizes"])
+            Column(
+                f"{size['parameters']:,.0f}", form=dashed(thousandths), value=at("versus", reference, "means", place)
+            )
+            for place, size in enumerate(trend["sizes"])
         ]
         slope = Column("change per doubling", form=change, side="l", value=at("versus", reference))
-        rows = [row for row in found["variants"] if reference in row["versus"]]
-        parts += [textwrap.fill(about, width), Table([Column("variant", side="l"), *sizes, slope], rows).text()]
+        rows = [row for row in trend["variants"] if reference in row["versus"]]
+        parts += [textwrap.fill(about, width), ResultTable([Column("variant", side="l"), *sizes, slope], rows).text()]
     changes = [
         {"variant": row["variant"], "versus": {name: versus["change"] for name, versus in row["versus"].items()}}
-        for row in found["variants"]
+        for row in trend["variants"]
     ]
-    parts += warned([*found["warnings"], *missing_verdicts({"variants": changes})], width)
+    parts += warned([*trend["warnings"], *missing_verdicts({"variants": changes})], width)
     return "\n\n".join(parts) + "\n"
 
 
 def change(versus: Mapping[str, Any]) -> str:
     """`falls 5/5 -9.5 [-15.0, -4.0]`: direction, seeds at which it falls, change per doubling and its interval."""
     comparison = versus["change"]
-    cell = versus["direction"] or comparison["verdict"] or "no verdict"
-    if comparison["interval"] is not None and comparison["by_seed"]:
-        cell += f" {comparison['seeds_lower']}/{len(comparison['by_seed'])}"
-    if comparison["difference"] is not None:
-        cell += f" {_thousandths(comparison['difference'])}"
-    if comparison["interval"] is not None:
-        cell += f" [{', '.join(map(_thousandths, comparison['interval']))}]"
-    return cell
+    return comparison_text(comparison, thousandths, word=versus["direction"], better=comparison.get("seeds_lower"))
 
 
-def csv(found: Mapping[str, Any]) -> str:
+def csv(trend: Mapping[str, Any]) -> str:
     """One line per variant, reference and size, numbers in full precision, an empty cell for None."""
     head = ("variant", "reference", "size", "parameters", "difference", "seeds", "direction", "change", "low", "high")
     rows = []
-    for row in found["variants"]:
+    for row in trend["variants"]:
         for reference, versus in row["versus"].items():
             slope = versus["change"]
             low, high = slope["interval"] or (None, None)
-            for size, mean, by_seed in zip(found["sizes"], versus["means"], versus["differences"], strict=True):
+            for size, mean, by_seed in zip(trend["sizes"], versus["means"], versus["differences"], strict=True):
                 line = (row["variant"], reference, size["name"], size["parameters"], mean, len(by_seed))
                 rows.append((*line, versus["direction"], slope["difference"], low, high))
-    return Table([Column(name, value=at(place)) for place, name in enumerate(head)], rows).csv()
-
-
-_thousandths = dashed(lambda value: f"{1000 * value:+.1f}")
+    return ResultTable([Column(name, value=at(place)) for place, name in enumerate(head)], rows).csv()

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 
 from addnorm.reporting.discovery import classes_in
-from addnorm.reporting.measure import Measure
+from addnorm.reporting.measure import LayerMeasure
 
 
-def measures() -> Mapping[str, Measure]:
+def measures() -> Mapping[str, LayerMeasure]:
     """All measures by name, in their order."""
-    found = [(name, cls()) for name, cls in classes_in(__name__, __path__, Measure).items()]
-    return dict(sorted(found, key=lambda item: item[1].order))
+    by_name = [(name, cls()) for name, cls in classes_in(__name__, __path__, LayerMeasure).items()]
+    return dict(sorted(by_name, key=lambda item: item[1].order))

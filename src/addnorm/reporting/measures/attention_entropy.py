@@ -1,9 +1,9 @@
 """Entropy of attention over depth: lower is sharper."""
 
-from addnorm.reporting.measure import Measure
+from addnorm.reporting.measure import LayerMeasure
 
 
-class AttentionEntropy(Measure):
+class AttentionEntropy(LayerMeasure):
     """See the module."""
 
     order = 40

@@ -1,9 +1,9 @@
 """Similarity of each layer's attention to that of the layer before; 1 is equal."""
 
-from addnorm.reporting.measure import Measure
+from addnorm.reporting.measure import LayerMeasure
 
 
-class AttentionSimilarity(Measure):
+class AttentionSimilarity(LayerMeasure):
     """See the module."""
 
     order = 60

@@ -1,9 +1,9 @@
 """Share of the stream that each layer's branches add."""
 
-from addnorm.reporting.measure import Measure
+from addnorm.reporting.measure import LayerMeasure
 
 
-class BranchShare(Measure):
+class BranchShare(LayerMeasure):
     """See the module."""
 
     order = 30

@@ -1,9 +1,9 @@
 """Loss when the final norm and the head read the stream after each layer of the trained model."""
 
-from addnorm.reporting.measure import Measure
+from addnorm.reporting.measure import LayerMeasure
 
 
-class EarlyExit(Measure):
+class EarlyExit(LayerMeasure):
     """See the module."""
 
     order = 80

@@ -1,9 +1,9 @@
 """Share of attention at the first position, which many models use as a place for attention that is not needed."""
 
-from addnorm.reporting.measure import Measure
+from addnorm.reporting.measure import LayerMeasure
 
 
-class FirstPosition(Measure):
+class FirstPosition(LayerMeasure):
     """See the module."""
 
     order = 55

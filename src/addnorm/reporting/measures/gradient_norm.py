@@ -1,9 +1,9 @@
 """Gradient norm of each layer's parameters. Post-norm's small gradients in early layers are on the left."""
 
-from addnorm.reporting.measure import Measure
+from addnorm.reporting.measure import LayerMeasure
 
 
-class GradientNorm(Measure):
+class GradientNorm(LayerMeasure):
     """See the module."""
 
     order = 10

@@ -1,9 +1,9 @@
 """Mean direction of queries: 0 if they are isotropic, 1 if all have one direction."""
 
-from addnorm.reporting.measure import Measure
+from addnorm.reporting.measure import LayerMeasure
 
 
-class Isotropy(Measure):
+class Isotropy(LayerMeasure):
     """See the module."""
 
     order = 58

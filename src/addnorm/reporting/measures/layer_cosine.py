@@ -1,9 +1,9 @@
 """Cosine of a layer's input and output: near one where a layer changes little."""
 
-from addnorm.reporting.measure import Measure
+from addnorm.reporting.measure import LayerMeasure
 
 
-class LayerCosine(Measure):
+class LayerCosine(LayerMeasure):
     """See the module."""
 
     order = 25

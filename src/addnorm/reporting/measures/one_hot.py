@@ -1,9 +1,9 @@
 """Share of attention rows with nearly all weight at one position."""
 
-from addnorm.reporting.measure import Measure
+from addnorm.reporting.measure import LayerMeasure
 
 
-class OneHot(Measure):
+class OneHot(LayerMeasure):
     """See the module."""
 
     order = 50

@@ -1,9 +1,9 @@
 """Share of each layer's own QKᵀ in its summed scores; 0 means that only earlier layers' scores count."""
 
-from addnorm.reporting.measure import Measure
+from addnorm.reporting.measure import LayerMeasure
 
 
-class OwnScores(Measure):
+class OwnScores(LayerMeasure):
     """See the module."""
 
     order = 70

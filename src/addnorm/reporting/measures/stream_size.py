@@ -1,9 +1,9 @@
 """Size of the stream after each layer: pre-norm lets it grow, post-norm sets it back."""
 
-from addnorm.reporting.measure import Measure
+from addnorm.reporting.measure import LayerMeasure
 
 
-class StreamSize(Measure):
+class StreamSize(LayerMeasure):
     """See the module."""
 
     order = 20

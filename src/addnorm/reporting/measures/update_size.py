@@ -1,9 +1,9 @@
 """Size of what the branches of a layer add to the stream."""
 
-from addnorm.reporting.measure import Measure
+from addnorm.reporting.measure import LayerMeasure
 
 
-class UpdateSize(Measure):
+class UpdateSize(LayerMeasure):
     """See the module."""
 
     order = 25

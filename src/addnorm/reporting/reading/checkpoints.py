@@ -14,7 +14,7 @@ from addnorm.words import command_line, plugin_options
 
 
 @dataclass(frozen=True, kw_only=True)
-class Text:
+class MeasuredText:
     """The text that a checkpoint was measured on."""
 
     file: str
@@ -35,7 +35,7 @@ class MeasuredCheckpoint:
     """Path where it was."""
     loss: float | None
     layers: int
-    text: Text | None
+    text: MeasuredText | None
     """None without layer measures."""
     missing: tuple[tuple[str, Any], ...]
     """Parts that were not found in it: the text and its note."""
@@ -90,7 +90,7 @@ def _read(snapshot: Snapshot, name: str) -> MeasuredCheckpoint:
             folder=folder,
             loss=None if end["loss"] is None else float(end["loss"]),
             layers=len(end["layers"]),
-            text=Text(
+            text=MeasuredText(
                 file=str(data["text"]),
                 hash=str(data["hash"]),
                 seq=int(data["seq"]),

@@ -24,12 +24,12 @@ def insights(snapshot: Snapshot, models: Iterable[str] | None = None) -> dict[st
         snapshot: the folder.
         models: variants and checkpoints; all if not given.
     """
-    found: dict[str, Mapping[str, Any]] = {}
+    by_folder: dict[str, Mapping[str, Any]] = {}
     for place in (place for model in models or snapshot.models for place in snapshot.measured_in(model)):
         content = content_of(snapshot, f"{place.folder}/{NAME}")
         if content.get("format") in FORMATS:
-            found[place.name] = content
-    return found
+            by_folder[place.name] = content
+    return by_folder
 
 
 def is_inspected(run: RunFolder) -> bool:

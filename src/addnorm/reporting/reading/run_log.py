@@ -59,6 +59,8 @@ def log_end(path: Path, until: int | None = None) -> LogPart:
             content = file.read(last - first)
     except OSError:
         return LogPart(lines=(), first=0, last=0, size=0, matches=None)
+    # The cut falls anywhere, also inside a letter of several bytes; from the next line's start on, everything
+    # decodes.
     if first > 0:  # to the next line's start
         cut = content.find(b"\n") + 1
         content, first = content[cut:], first + cut
@@ -67,7 +69,7 @@ def log_end(path: Path, until: int | None = None) -> LogPart:
 
 def log_search(path: Path, query: str) -> LogPart:
     """The newest lines of a log that contain the words."""
-    found: deque[str] = deque(maxlen=MOST_LINES)
+    newest: deque[str] = deque(maxlen=MOST_LINES)
     count = size = 0
     try:
         with open(path, "rb") as file:
@@ -77,25 +79,25 @@ def log_search(path: Path, query: str) -> LogPart:
                 for line in _lines(raw):
                     if matches(query, line):
                         count += 1
-                        found.append(f"{number}: {line}")
+                        newest.append(f"{number}: {line}")
     except OSError:
         pass  # no worker has started yet
-    return LogPart(lines=tuple(found), first=0, last=size, size=size, matches=count)
+    return LogPart(lines=tuple(newest), first=0, last=size, size=size, matches=count)
 
 
 def newest_events(path: Path, query: str = "") -> tuple[LoggedEvent, ...]:
     """The newest events whose text contains the words, newest first."""
-    found: list[LoggedEvent] = []
+    newest: list[LoggedEvent] = []
     try:
         for _, line in lines_from_end(path):
             if query and not matches(query, line.decode("utf-8", "replace")):
                 continue
-            found.append(_event(line))
-            if len(found) == MOST_EVENTS:
+            newest.append(_event(line))
+            if len(newest) == MOST_EVENTS:
                 break
     except OSError:
         pass  # deleted meanwhile
-    return tuple(found)
+    return tuple(newest)
 
 
 def _event(line: bytes) -> LoggedEvent:

@@ -15,6 +15,8 @@ def content_of(snapshot: Snapshot, name: str) -> Mapping[str, Any]:
     Args:
         name: of the file, relative to the study's folder.
     """
+    # A study folder may come from somebody else, as an archive. `contained` resolves links first: `costs.json ->
+    # ~/.ssh/config` would otherwise be served on a page.
     path = snapshot.path / name
     if not contained(snapshot.path, path):
         return {}

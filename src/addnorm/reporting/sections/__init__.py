@@ -11,17 +11,17 @@ from addnorm.reporting.view import CHECKPOINT_PAGE, CHECKPOINTS_PAGE
 
 def sections() -> Mapping[str, type[Section]]:
     """All sections by name, in their order."""
-    found = classes_in(__name__, __path__, Section)
-    return dict(sorted(found.items(), key=lambda item: item[1].order))
+    classes = classes_in(__name__, __path__, Section)
+    return dict(sorted(classes.items(), key=lambda item: item[1].order))
 
 
 def pages() -> Mapping[str, tuple[str, ...]]:
     """The pages of the site with the names of their sections."""
-    found: dict[str, list[str]] = {}
+    of_page: dict[str, list[str]] = {}
     for name, section in sections().items():
         for page in section.pages:
-            found.setdefault(page, []).append(name)
-    return {page: tuple(names) for page, names in found.items()}
+            of_page.setdefault(page, []).append(name)
+    return {page: tuple(names) for page, names in of_page.items()}
 
 
 def pages_of(snapshot: Snapshot) -> tuple[str, ...]:
@@ -29,8 +29,8 @@ def pages_of(snapshot: Snapshot) -> tuple[str, ...]:
     if snapshot.is_study:
         of_checkpoints = (CHECKPOINTS_PAGE, CHECKPOINT_PAGE)
         return tuple(page for page in pages() if snapshot.checkpoints or page not in of_checkpoints)
-    found = sections()
-    return tuple(page for page, names in pages().items() if not any(found[name].needs_study for name in names))
+    known = sections()
+    return tuple(page for page, names in pages().items() if not any(known[name].needs_study for name in names))
 
 
 def front_of(snapshot: Snapshot) -> str:
@@ -44,7 +44,7 @@ def template_folders() -> list[Path]:
 
 
 def study_files() -> frozenset[str]:
-    """Files of a study's folder, beside the runs' own, that sections are made from."""
+    """Files of a study's folder that sections are made from, without those of its runs."""
     return frozenset(file for section in sections().values() for file in section.study_files)
 
 

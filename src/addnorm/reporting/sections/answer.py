@@ -33,7 +33,7 @@ class Answer:
     question: str
     """As its author wrote it; empty without one."""
     asked: Sentence | None
-    found: Sentence | None
+    result: Sentence | None
     open: Sentence | None
     """These three are None before anything can be ranked."""
     price: Price | None
@@ -59,11 +59,11 @@ def answer(snapshot: Snapshot) -> Answer:
     ranking = snapshot.ranking
     has_results = ranking is not None and any(row.mean is not None for row in ranking.variants)
     sentences = conclusion(ranking, snapshot.wide_names) if ranking is not None and has_results else (None,) * 3
-    asked, found, still_open = sentences
+    asked, result, still_open = sentences
     return Answer(
         question=str(snapshot.plan.get("about", "")),
         asked=asked,
-        found=found,
+        result=result,
         open=still_open,
         price=_price(snapshot) if has_results else None,
         provisional=ranking is not None and ranking.provisional,

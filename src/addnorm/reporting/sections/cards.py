@@ -16,7 +16,7 @@ from addnorm.store import Damaged, Index, State
 
 _SPARK_POINTS = 48
 _STATE = "state"
-"""Group by it, beside the settings that differ."""
+"""Group by it; the others are the settings that differ."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,17 +88,17 @@ class CardsSection(Section):
         """Curve by run and step."""
 
     def values(self, snapshot: Snapshot, view: View) -> Mapping[str, Any]:
-        found = cards(snapshot, {name: self._spark(snapshot, name) for name in snapshot.variants})
-        groups = arranged(found, snapshot, view.listing)
+        all_cards = cards(snapshot, {name: self._spark(snapshot, name) for name in snapshot.variants})
+        groups = arranged(all_cards, snapshot, view.listing)
         return {
             "groups": groups,
             "shown": sum(len(items) for _, items in groups),
-            "count": len(found),
-            "are_rows": len(found) > MOST_CARDS,
+            "count": len(all_cards),
+            "are_rows": len(all_cards) > MOST_CARDS,
             "sorts": tuple(_SORTS),
             "group_paths": (_STATE, *snapshot.differing),
             "listing": view.listing,
-            "hidden": len(view.listing.hidden & set(range(len(found)))),
+            "hidden": len(view.listing.hidden & set(range(len(all_cards)))),
         }
 
     def part_values(self, snapshot: Snapshot, view: View, place: int) -> Mapping[str, Any]:
@@ -129,12 +129,12 @@ def cards(snapshot: Snapshot, sparks: Mapping[str, str] | None = None) -> list[C
     return [card(snapshot, name, (sparks or {}).get(name, "")) for name in snapshot.by_result]
 
 
-def arranged(found: Sequence[Card], snapshot: Snapshot, listing: Listing) -> list[tuple[str, list[Card]]]:
+def arranged(all_cards: Sequence[Card], snapshot: Snapshot, listing: Listing) -> list[tuple[str, list[Card]]]:
     """The cards that a visitor asked for, by group; one group without a name unless some were asked for."""
-    if len(found) <= MOST_CARDS:
-        return [("", list(found))]
+    if len(all_cards) <= MOST_CARDS:
+        return [("", list(all_cards))]
     hidden = listing.hidden
-    shown = [each for each in found if each.place not in hidden and matches(listing.query, each.text)]
+    shown = [each for each in all_cards if each.place not in hidden and matches(listing.query, each.text)]
     if listing.sort in _SORTS:
         shown.sort(key=_SORTS[listing.sort])
     if listing.group == _STATE:

@@ -28,14 +28,14 @@ class SideBySide:
 
 def side_by_side(snapshot: Snapshot, t: Phrases) -> SideBySide:
     """Compare the measured checkpoints of a folder."""
-    found = measured_checkpoints(snapshot)
-    texts = {(each.text.hash, each.text.seq, each.text.sequences) for each in found if each.text is not None}
-    return SideBySide(checkpoints=found, has_one_text=len(texts) < 2, panels=_panels(found, t))
+    checkpoints = measured_checkpoints(snapshot)
+    texts = {(each.text.hash, each.text.seq, each.text.sequences) for each in checkpoints if each.text is not None}
+    return SideBySide(checkpoints=checkpoints, has_one_text=len(texts) < 2, panels=_panels(checkpoints, t))
 
 
-def _panels(found: Sequence[MeasuredCheckpoint], t: Phrases) -> tuple[LayerPanel, ...]:
+def _panels(checkpoints: Sequence[MeasuredCheckpoint], t: Phrases) -> tuple[LayerPanel, ...]:
     panels = (
-        layer_panel(measure, [layer_values(each.end, measure.key) for each in found], t)
+        layer_panel(measure, [layer_values(each.end, measure.key) for each in checkpoints], t)
         for measure in measures().values()
     )
     return tuple(panel for panel in panels if panel is not None)

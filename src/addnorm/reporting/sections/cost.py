@@ -6,18 +6,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from addnorm.reporting.audit.table import merged_names
-from addnorm.reporting.drawing.figure_style import finished, new_figure, tidy
+from addnorm.reporting.drawing.figure_style import figure_of, new_figure, tidy
+from addnorm.reporting.figure import Figure, Rows
 from addnorm.reporting.formats.latex import escaped, significant
 from addnorm.reporting.formats.numbers import mean_of_known, quantity, size
-from addnorm.reporting.formats.table import Column, Table
+from addnorm.reporting.formats.table import Column, ResultTable
 from addnorm.reporting.reading.checkpoints import study_command
 from addnorm.reporting.reading.counted_costs import counted_costs
 from addnorm.reporting.reading.study_files import UNREADABLE, content_of
-from addnorm.reporting.section import Figure, Rows, Section
+from addnorm.reporting.section import Section
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import View
 from addnorm.store.study import COSTS
-from addnorm.words import Phrases, phrases
+from addnorm.words import Phrases
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
@@ -124,7 +125,8 @@ def cost_rows(snapshot: Snapshot, t: Phrases) -> Rows:
     return [{name: getattr(cost, name) for name in ("variant", *UNITS)} for cost in costs(snapshot)]
 
 
-def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "MatplotlibFigure":
+@figure_of("row of costs")
+def figure(rows: Sequence[Mapping[str, Any]], t: Phrases) -> "MatplotlibFigure":
     """The figure of costs, a panel per cost; a cost that no variant has a number for is left out.
 
     Args:
@@ -133,7 +135,7 @@ def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "Matplotl
         language: of the labels.
 
     Raises:
-        ValueError: there are no rows, or no number in them.
+        ValueError: there is no number in the rows.
     """
     shown = [name for name in UNITS if any(row.get(name) is not None for row in rows)]
     if not shown:
@@ -151,15 +153,15 @@ def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "Matplotl
         axes.margins(x=0.25)
         axes.set_xlim(left=0)
         axes.locator_params(axis="x", nbins=3)
-        tidy(axes, across=phrases(language)(f"plot.{name}"), grid="x")
-    return finished(drawn)
+        tidy(axes, across=t(f"plot.{name}"), grid="x")
+    return drawn
 
 
 def _short(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _figure_table(rows: Rows, t: Phrases) -> Table:
+def _figure_table(rows: Rows, t: Phrases) -> ResultTable:
     def seconds(wall: float | None) -> str:
         return "–" if wall is None else t("time.seconds", s=round(wall))
 
@@ -171,11 +173,11 @@ def _figure_table(rows: Rows, t: Phrases) -> Table:
         Column("peak_bytes", t("cost.peak"), size),
         Column("wall_s", t("cost.wall"), seconds),
     )
-    return Table(columns, rows)
+    return ResultTable(columns, rows)
 
 
 def _files(snapshot: Snapshot, rows: Rows) -> Mapping[str, str]:
-    return {"costs.csv": Table.of(rows).csv(), "costs.tex": latex(rows)}
+    return {"costs.csv": ResultTable.of(rows).csv(), "costs.tex": latex(rows)}
 
 
 def latex(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -185,7 +187,7 @@ def latex(rows: Sequence[Mapping[str, Any]]) -> str:
         return Column(key, _TITLES[key], lambda value: significant(None if value is None else value / unit))
 
     columns = [Column("variant", form=escaped, side="l"), *(column(*each) for each in UNITS.items())]
-    return Table(columns, rows).latex(
+    return ResultTable(columns, rows).latex(
         "Parameters; FLOPs per token; tokens per second; largest resident memory; time of a run."
     )
 

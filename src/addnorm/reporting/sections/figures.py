@@ -11,7 +11,7 @@ from addnorm.words import phrases
 
 
 class FiguresSection(Section):
-    """Figures that show all models beside each other, layer by layer."""
+    """Figures that show all models side by side, layer by layer."""
 
     order = 115
     needs_study = False

@@ -22,7 +22,7 @@ _MOST_WIDE = 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
+class ReferenceLine:
     """One reference, or several that cannot be distinguished."""
 
     names: tuple[str, ...]
@@ -58,7 +58,7 @@ class Rung:
 class Ladder:
     """The whole chart."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[ReferenceLine, ...]
     rungs: tuple[Rung, ...]
     places: int
     """Number of ranks."""
@@ -94,9 +94,16 @@ def ladder(ranking: Ranking, short: Mapping[str, str], wide: Mapping[str, str]) 
 
     Args:
         ranking: what is drawn.
-        short: names that fit beside the bars on a phone.
+        short: names that fit next to the bars on a phone.
         wide: on a desktop.
     """
+    # n lines cut the width into n + 1 gaps of equal width. Gaps are equal on purpose: the ladder shows order alone,
+    # what verdicts allow, and a width in nats would suggest distances that intervals do not support. Gap 0 is left of
+    # (better than) every line.
+    #
+    # Three cases for a bar. A reference stands on its line: no width. A variant with gaps left covers them; they are
+    # neighbours, since `above` one line and `below` another leave no hole (statistics/tiers.py). A variant that is
+    # level with a line of several references has no gap left, and only its label says on which line it is.
     gap = 100 / (len(ranking.lines) + 1)
     places = max((row.rank_interval[1] for row in ranking.variants if row.rank_interval), default=0)
     line_of = {name: at for at, line in enumerate(ranking.lines) for name in line}
@@ -128,7 +135,7 @@ def ladder(ranking: Ranking, short: Mapping[str, str], wide: Mapping[str, str]) 
             )
         )
     lines = tuple(
-        Line(
+        ReferenceLine(
             names=tuple(line),
             label=" / ".join(short[name] for name in line),
             wide=" / ".join((wide if len(ranking.lines) <= _MOST_WIDE else short)[name] for name in line),

@@ -1,7 +1,7 @@
 """One model's own page: its mechanisms' formulas, its spec, and how it differs from the reference."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from markupsafe import Markup
@@ -26,15 +26,15 @@ class Mechanism:
 
     room: str
     kind: str
-    texts: Mapping[str, str]
+    texts: Mapping[str, str] = field(default_factory=dict)
     """`summary`, `why` and `differs`; empty if the docstring has none, English if there is no translation."""
-    is_translated: bool
-    formula: Markup
+    is_translated: bool = True
+    formula: Markup = field(default_factory=Markup)
     """Typeset; only the lines that hold for this model; empty for a plugin's mechanism."""
-    source: str
-    is_known: bool
+    source: str = ""
+    is_known: bool = False
     """False for a plugin's mechanism: pages do not open files that a study names."""
-    is_plain: bool
+    is_plain: bool = False
 
     @property
     def stands_out(self) -> bool:
@@ -43,7 +43,7 @@ class Mechanism:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Field:
+class SpecField:
     """One line of the spec."""
 
     path: str
@@ -60,8 +60,8 @@ class Model:
     reference: str | None
     """The first reference that is not the model itself; the page compares the two."""
     mechanisms: tuple[Mechanism, ...]
-    fields: tuple[Field, ...]
-    differences: tuple[Field, ...]
+    fields: tuple[SpecField, ...]
+    differences: tuple[SpecField, ...]
     """Of the model and its training."""
     foreign: Foreign | None
     """None for a model of this library."""
@@ -86,7 +86,7 @@ def model(snapshot: Snapshot, variant: str, language: str = "en") -> Model:
     lines = _lines(snapshot.spec(variant))
     theirs = _lines(snapshot.spec(reference)) if reference is not None else dict(lines)
     fields = tuple(
-        Field(
+        SpecField(
             path=path,
             value=lines.get(path, "–"),
             reference=theirs.get(path, "–") if lines.get(path) != theirs.get(path) else None,
@@ -97,9 +97,9 @@ def model(snapshot: Snapshot, variant: str, language: str = "en") -> Model:
         variant=variant,
         reference=reference,
         mechanisms=mechanisms(built, language) if isinstance(built, Mapping) else (),
-        fields=tuple(field for field in fields if field.path in lines and not field.path.startswith("training.")),
+        fields=tuple(each for each in fields if each.path in lines and not each.path.startswith("training.")),
         differences=tuple(
-            field for field in fields if field.reference is not None and _is_compared(field.path, lines, theirs)
+            each for each in fields if each.reference is not None and _is_compared(each.path, lines, theirs)
         ),
         foreign=foreign,
     )
@@ -112,7 +112,7 @@ _NOT_COMPARED = ("kind", "content")
 
 
 def _is_compared(path: str, *both: Mapping[str, str]) -> bool:
-    """False for the fields of a model of ours beside one of others, which has none of them to differ in."""
+    """False for fields of a model of this library that is compared with one of others, which has none of them."""
     foreign = [lines for lines in both if any(name in lines for name in _OF_FOREIGN)]
     if not foreign or path.startswith("training."):
         return True
@@ -163,16 +163,7 @@ def _has_norms(placement: object) -> bool:
 
 def _mechanism(room: str, kind: str, spec: Mapping[str, Any], language: str) -> Mechanism:
     if kind not in ROOMS[room].kinds():
-        return Mechanism(
-            room=room,
-            kind=kind,
-            texts={},
-            is_translated=True,
-            formula=Markup(""),
-            source="",
-            is_known=False,
-            is_plain=False,
-        )
+        return Mechanism(room=room, kind=kind)
     doc = ROOMS[room].doc(kind)
     written = {"summary": doc.summary, "why": doc.why, "differs": "" if doc.differs == "nothing." else doc.differs}
     words = phrases(language)

@@ -20,10 +20,10 @@ class NotesSection(Section):
 
     def values(self, snapshot: Snapshot, view: View) -> Mapping[str, Any]:
         try:
-            found, damage = notes(snapshot.path), None
+            written, damage = notes(snapshot.path), None
         except Damaged as error:
-            found, damage = StudyNotes(), str(error)
-        own = found.of(view.variant)
+            written, damage = StudyNotes(), str(error)
+        own = written.of(view.variant)
         return {
             "tags": [tag for _, tag in own.tags],
             "notes": own.notes,

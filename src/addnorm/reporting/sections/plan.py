@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from addnorm.reporting.formats.spec import flat
-from addnorm.reporting.reading.own_training import own_training
+from addnorm.reporting.formats.spec import differing, flat
 from addnorm.reporting.section import Section
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import View
@@ -45,6 +44,12 @@ class PlanSection(Section):
 
     def values(self, snapshot: Snapshot, view: View) -> Mapping[str, Any]:
         return {"plan": plan(snapshot)}
+
+
+def own_training(snapshot: Snapshot) -> dict[str, dict[str, str]]:
+    """Settings of the training that differ between variants: path, variant, value."""
+    specs = {name: snapshot.spec(name) for name in snapshot.variants}
+    return differing({name: {"training": spec["training"]} for name, spec in specs.items() if "training" in spec})
 
 
 def plan(snapshot: Snapshot) -> Plan:

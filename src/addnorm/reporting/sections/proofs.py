@@ -56,7 +56,7 @@ class ProofsSection(Section):
 
     def proofs(self, snapshot: Snapshot) -> list[Proof]:
         """A proof per run that took more than one attempt, in plan order."""
-        found = []
+        of_runs = []
         for run in snapshot.runs:
             path = snapshot.path / run.run / "events.jsonl"
             if run.attempts > 1 and contained(snapshot.path, path):
@@ -65,12 +65,12 @@ class ProofsSection(Section):
                     resumes = _resumes(run, milestones.look())
                 except AddnormError:
                     resumes = ()  # the run is shown as blocked, with this reason
-                found.append(Proof(run=run, resumes=resumes))
-        return found
+                of_runs.append(Proof(run=run, resumes=resumes))
+        return of_runs
 
 
 def _resumes(run: RunView, milestones: list[dict[str, Any]]) -> tuple[Resume, ...]:
-    found = []
+    resumes = []
     for attempt in sorted({event["attempt"] for event in milestones} - {1}):
         events = [event for event in milestones if event["attempt"] == attempt]
         start = next((event for event in events if event["type"] == "start"), None)
@@ -78,7 +78,7 @@ def _resumes(run: RunView, milestones: list[dict[str, Any]]) -> tuple[Resume, ..
             (int(e["first"]), int(e["last"])) for e in events if e["type"] == "replayed" and e.get("equal") is True
         ]
         bad = next((e for e in events if e["type"] == "diverged"), None)
-        found.append(
+        resumes.append(
             Resume(
                 attempt=attempt,
                 time=events[0].get("time"),
@@ -90,7 +90,7 @@ def _resumes(run: RunView, milestones: list[dict[str, Any]]) -> tuple[Resume, ..
                 is_at_work=run.state == "running" and attempt == run.attempts,
             )
         )
-    return tuple(found)
+    return tuple(resumes)
 
 
 def _merged(spans: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:

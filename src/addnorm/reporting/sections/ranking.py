@@ -9,19 +9,20 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from addnorm.reporting.drawing.figure_style import finished, new_figure, tidy
-from addnorm.reporting.formats.measured import Shown, missing_verdicts
+from addnorm.reporting.drawing.figure_style import figure_of, key_below, new_figure, tidy
+from addnorm.reporting.figure import Figure, Rows
+from addnorm.reporting.formats.measured import RankingFormats, comparison_text, missing_verdicts
 from addnorm.reporting.formats.numbers import fixed, interval
 from addnorm.reporting.formats.ranking_latex import latex
-from addnorm.reporting.formats.table import Column, Table, against, at, dashed
+from addnorm.reporting.formats.table import Column, ResultTable, against, at, dashed
 from addnorm.reporting.formats.text_table import warned
 from addnorm.reporting.formats.tiers import tier_text, tier_words
-from addnorm.reporting.section import Figure, Rows, Section
+from addnorm.reporting.section import Section
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import View
 from addnorm.statistics import Ranking
 from addnorm.statistics.ranking import RESOLVABLE_SEEDS
-from addnorm.words import Phrases, phrases
+from addnorm.words import Phrases
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
@@ -35,9 +36,9 @@ def ranking_rows(snapshot: Snapshot, t: Phrases) -> Rows:
 def figure_rows(ranking: Ranking, t: Phrases) -> Rows:
     """Rows of the figure of a ranking, best first."""
     apart = {line[0] for line in ranking.lines if len(line) == 1}
-    found = []
+    rows = []
     for row in ranking.variants:
-        found.append(
+        rows.append(
             {
                 "variant": row.variant,
                 "mean": row.mean,
@@ -50,10 +51,11 @@ def figure_rows(ranking: Ranking, t: Phrases) -> Rows:
                 "provisional": ranking.provisional,
             }
         )
-    return found
+    return rows
 
 
-def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "MatplotlibFigure":
+@figure_of("variant of a ranking")
+def figure(rows: Sequence[Mapping[str, Any]], t: Phrases) -> "MatplotlibFigure":
     """The figure of a ranking.
 
     Args:
@@ -61,12 +63,7 @@ def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "Matplotl
             `rank_interval`, `reference` (true for a reference), `line_apart` (true if its line can be distinguished from every
             other reference's), `provisional`.
         language: of the labels.
-
-    Raises:
-        ValueError: there are no rows.
     """
-    if not rows:
-        raise ValueError("a ranking's figure needs at least one variant, got none.")
     drawn = new_figure(9.5, 1.5 + 0.34 * len(rows))
     axes = drawn.subplots()
     heights = range(len(rows), 0, -1)
@@ -91,23 +88,22 @@ def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "Matplotl
         )
     axes.set_yticks(list(heights), [row["variant"] for row in rows])
     axes.set_ylim(0.4, len(rows) + 0.6)
-    beside = axes.secondary_yaxis("right")
-    beside.set_yticks(list(heights), [_beside(row) for row in rows])
-    beside.tick_params(length=0, labelsize=8)
-    beside.spines["right"].set_visible(False)
-    title = phrases(language)("plot.provisional") if any(row["provisional"] for row in rows) else ""
-    tidy(axes, title=title, across=phrases(language)("plot.loss"), grid="x")
+    right = axes.secondary_yaxis("right")
+    right.set_yticks(list(heights), [_ranks_and_tier(row) for row in rows])
+    right.tick_params(length=0, labelsize=8)
+    right.spines["right"].set_visible(False)
+    title = t("plot.provisional") if any(row["provisional"] for row in rows) else ""
+    tidy(axes, title=title, across=t("plot.loss"), grid="x")
     key = [
         axes.plot([], [], marker="o", color="black", linewidth=1.6)[0],
         axes.plot([], [], "|", color="0.55", markersize=9)[0],
         axes.plot([], [], marker="D", color="0.55", markerfacecolor="white", markeredgecolor="black")[0],
     ]
-    names = [phrases(language)(f"plot.{name}") for name in ("mean", "seed_value", "reference")]
-    drawn.legend(key, names, loc="outside lower center", ncols=3, frameon=False, fontsize=8)
-    return finished(drawn)
+    key_below(drawn, key, [t(f"plot.{name}") for name in ("mean", "seed_value", "reference")])
+    return drawn
 
 
-def _beside(row: Mapping[str, Any]) -> str:
+def _ranks_and_tier(row: Mapping[str, Any]) -> str:
     ranks = row["rank_interval"]
     if ranks is None:
         return str(row["tier"])
@@ -115,7 +111,7 @@ def _beside(row: Mapping[str, Any]) -> str:
     return f"{text} · {row['tier']}"
 
 
-def _figure_table(rows: Rows, t: Phrases) -> Table:
+def _figure_table(rows: Rows, t: Phrases) -> ResultTable:
     columns = (
         Column("variant", t("common.model"), side="l"),
         Column("tier", t("ladder.tier"), side="l"),
@@ -124,7 +120,7 @@ def _figure_table(rows: Rows, t: Phrases) -> Table:
         Column("mean", t("common.loss"), lambda mean: fixed(mean, 4)),
         Column("interval", t("figures.interval"), lambda ends: interval(ends, 4)),
     )
-    return Table(columns, rows)
+    return ResultTable(columns, rows)
 
 
 def _files(snapshot: Snapshot, rows: Rows) -> Mapping[str, str]:
@@ -134,9 +130,9 @@ def _files(snapshot: Snapshot, rows: Rows) -> Mapping[str, str]:
     return {"ranking.csv": csv(content), **latex(content)}
 
 
-def means(ranking: Mapping[str, Any]) -> Table:
+def means(ranking: Mapping[str, Any]) -> ResultTable:
     """The table of means, a row per variant in the ranking's order: ranks left open, runs, mean, interval, accuracy, tier."""
-    shown = Shown.of(ranking)
+    shown = RankingFormats.of(ranking)
     columns = (
         Column("rank_interval", "ranks", dashed(lambda ends: "-".join(map(str, dict.fromkeys(ends))))),
         Column("variant", value=_name, side="l"),
@@ -146,19 +142,19 @@ def means(ranking: Mapping[str, Any]) -> Table:
         Column("accuracy", "acc. %", dashed(lambda share: f"{100 * share:.2f}")),
         Column("tier", form=_tier, side="l"),
     )
-    return Table(columns, ranking["variants"])
+    return ResultTable(columns, ranking["variants"])
 
 
-def differences(ranking: Mapping[str, Any]) -> Table:
+def differences(ranking: Mapping[str, Any]) -> ResultTable:
     """The table of comparisons, a column per reference."""
-    shown = Shown.of(ranking)
+    shown = RankingFormats.of(ranking)
     columns = (
         Column(
             f"vs {name}", form=dashed(lambda comparison: _cell(comparison, shown)), side="l", value=at("versus", name)
         )
         for name in ranking["references"]
     )
-    return Table([Column("variant", value=_name, side="l"), *columns], ranking["variants"])
+    return ResultTable([Column("variant", value=_name, side="l"), *columns], ranking["variants"])
 
 
 def text(ranking: Mapping[str, Any], width: int = 100) -> str:
@@ -168,7 +164,7 @@ def text(ranking: Mapping[str, Any], width: int = 100) -> str:
         ranking: the JSON of a ranking.
         width: columns; comparisons that do not fit side by side go below each other.
     """
-    shown = Shown.of(ranking)
+    shown = RankingFormats.of(ranking)
     title = f"{shown.title}; ± is for each mean alone. Margin ±{ranking['margin']:g}."
     if ranking["provisional"]:
         title += " PROVISIONAL: runs have yet to end."
@@ -199,7 +195,7 @@ def csv(ranking: Mapping[str, Any]) -> str:
         *(Column(name, value=at("rank_interval", place)) for place, name in enumerate(("best_rank", "worst_rank"))),
         *(column for reference in ranking["references"] for column in against(reference)),
     )
-    return Table(columns, ranking["variants"]).csv()
+    return ResultTable(columns, ranking["variants"]).csv()
 
 
 def _name(entry: Mapping[str, Any]) -> str:
@@ -213,7 +209,7 @@ def _tier(tier: Mapping[str, Any]) -> str:
     return f"{label} ?" if label.startswith(("above", "between", "below")) and not tier["firm"] else label
 
 
-def _values(entries: Sequence[Mapping[str, Any]], shown: Shown, width: int) -> list[str]:
+def _values(entries: Sequence[Mapping[str, Any]], shown: RankingFormats, width: int) -> list[str]:
     """Every run's loss, a column per seed; nothing where no variant has more than one run."""
     if all(len(entry.get("values", ())) < 2 for entry in entries):
         return []
@@ -224,7 +220,7 @@ def _values(entries: Sequence[Mapping[str, Any]], shown: Shown, width: int) -> l
     columns = (
         Column(f"seed {seed}", form=dashed(lambda value: _value(value, shown)), value=at(seed)) for seed in seeds
     )
-    table = Table([Column("variant", side="l"), *columns], rows)
+    table = ResultTable([Column("variant", side="l"), *columns], rows)
     marks = {cell.lstrip("0123456789.") for line in table.body for cell in line[1:]}
     meanings = "".join(f"; {meaning}" for mark, meaning in _MARKS.items() if mark in marks)
     return [textwrap.fill(f"{shown.name} per seed{meanings}:", width), table.text(width)]
@@ -237,7 +233,7 @@ _MARKS = {
 }
 
 
-def _value(value: Mapping[str, Any], shown: Shown) -> str:
+def _value(value: Mapping[str, Any], shown: RankingFormats) -> str:
     if value["loss"] is None:
         return str(value["state"])
     return shown.level(value["loss"]) + (
@@ -245,19 +241,14 @@ def _value(value: Mapping[str, Any], shown: Shown) -> str:
     )
 
 
-def _cell(comparison: Mapping[str, Any], shown: Shown) -> str:
-    cell: str = comparison["verdict"] or "no verdict"
-    if comparison["interval"] is not None and comparison.get("by_seed"):
-        cell += f" {shown.seeds_better(comparison)}/{len(comparison['by_seed'])}"
-    if comparison["difference"] is not None:
-        cell += f" {shown.difference(comparison['difference'])}"
-    if comparison["interval"] is not None:
-        low, high = map(shown.difference, comparison["interval"])
-        cell += f" [{low}, {high}]"
-    if comparison["seeds_needed"] is not None:
-        many = comparison["seeds_needed"] > RESOLVABLE_SEEDS
-        cell += f" >{RESOLVABLE_SEEDS} seeds" if many else f" {comparison['seeds_needed']} seeds"
-    return cell
+def _cell(comparison: Mapping[str, Any], shown: RankingFormats) -> str:
+    # Pairs without any shared seed have no list of seeds to count in.
+    better = shown.seeds_better(comparison) if comparison.get("by_seed") else None
+    cell = comparison_text(comparison, shown.difference, better=better)
+    needed = comparison["seeds_needed"]
+    if needed is None:
+        return cell
+    return f"{cell} >{RESOLVABLE_SEEDS} seeds" if needed > RESOLVABLE_SEEDS else f"{cell} {needed} seeds"
 
 
 class RankingSection(Section):

@@ -12,20 +12,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from addnorm.reporting.drawing.chart import ticks
-from addnorm.reporting.drawing.figure_style import finished, new_figure, style, tidy
+from addnorm.reporting.drawing.figure_style import figure_of, new_figure, style, tidy
+from addnorm.reporting.figure import Figure, Rows
 from addnorm.reporting.formats.latex import number
 from addnorm.reporting.formats.listing import grouped
 from addnorm.reporting.formats.names import file_name
 from addnorm.reporting.formats.numbers import fixed, mean, spread, trimmed
-from addnorm.reporting.formats.table import Column, Table
+from addnorm.reporting.formats.table import Column, ResultTable
 from addnorm.reporting.formats.text_table import aligned
 from addnorm.reporting.reading.checkpoints import inspect_command
 from addnorm.reporting.reading.foreign import is_foreign
 from addnorm.reporting.reading.study_files import UNREADABLE, content_of
-from addnorm.reporting.section import Figure, Rows, Section
+from addnorm.reporting.section import Section
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import CHECKPOINT_PAGE, MODEL_PAGE, View
-from addnorm.words import Phrases, phrases
+from addnorm.words import Phrases
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,7 +51,7 @@ _MOST_DISTANCES = 9
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layer:
+class LayerTerms:
     """One layer, heads averaged."""
 
     layer: int
@@ -81,7 +82,7 @@ class Terms:
     """Largest distance in tokens."""
     names: tuple[str, ...]
     """Formulas of the terms that occur in the model's scores."""
-    layers: tuple[Layer, ...]
+    layers: tuple[LayerTerms, ...]
 
 
 def terms(snapshot: Snapshot, variant: str) -> Terms | None:
@@ -112,7 +113,7 @@ def _read(run: str, content: Mapping[str, Any]) -> Terms:
     )
 
 
-def _layer(heads: Sequence[Mapping[str, Any]], layer: int, built: Sequence[str]) -> Layer:
+def _layer(heads: Sequence[Mapping[str, Any]], layer: int, built: Sequence[str]) -> LayerTerms:
     curves = [
         [mean(values) for values in zip(*(row["terms"][term]["mean"] for row in heads), strict=True)] for term in built
     ]
@@ -127,7 +128,7 @@ def _layer(heads: Sequence[Mapping[str, Any]], layer: int, built: Sequence[str])
         return f"{1000 * (distance - first) / (last - first):.1f},{1000 * (high - value) / (high - low):.1f}"
 
     trained = heads[0]["trained"]
-    return Layer(
+    return LayerTerms(
         layer=layer,
         swings=tuple(mean([_swing(row["terms"][term]["mean"]) for row in heads]) for term in built),
         query=mean([row["isotropy"]["query"] for row in heads]),
@@ -172,26 +173,21 @@ def long_terms(rows: Rows) -> Rows:
     ]
 
 
-def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "MatplotlibFigure":
+@figure_of("row of score terms")
+def figure(rows: Sequence[Mapping[str, Any]], t: Phrases) -> "MatplotlibFigure":
     """The figure of one model's terms, or of several models' side by side: a line of panels per layer, at most six layers,
     evenly chosen.
 
     Args:
         rows: `rows` of `addnorm inspect --terms --json`: one per model, layer and head.
-        language: of the texts.
-
-    Raises:
-        ValueError: there are no rows.
-        UnknownName: no such language.
+        language: of the labels.
     """
-    if not rows:
-        raise ValueError("a figure needs at least one row of score terms, got none.")
     models = list(dict.fromkeys(row["label"] for row in rows))
     layers = sorted({row["layer"] for row in rows})
     layers = [layers[place] for place in spread(len(layers), MOST_LAYERS)]
     drawn = new_figure(4.2 * (len(models) + 1), 2.6 * len(layers))
     panels = drawn.subplots(len(layers), len(models) + 1, squeeze=False)
-    across = phrases(language)("plot.distance")
+    across = t("plot.distance")
     for line, layer in zip(panels, layers, strict=True):
         for index, model in enumerate(models):
             heads = [row for row in rows if row["layer"] == layer and row["label"] == model]
@@ -199,17 +195,15 @@ def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "Matplotl
                 continue
             for place, (term, name) in enumerate(_IN_FIGURE.items()):
                 _curve(line[index], heads, term, name, place)
-            tidy(
-                line[index], title=phrases(language)("plot.terms_of_layer", name=model, layer=str(layer)), across=across
-            )
+            tidy(line[index], title=t("plot.terms_of_layer", name=model, layer=str(layer)), across=across)
             _curve(line[-1], heads, "sum", model, 2 * index)
-            _curve(line[-1], heads, "qRk", phrases(language)("plot.first_term", name=model), 2 * index + 1)
+            _curve(line[-1], heads, "qRk", t("plot.first_term", name=model), 2 * index + 1)
             for axes in (line[index], line[-1]):
                 _mark(axes, heads[0]["trained"])
-        tidy(line[-1], title=phrases(language)("plot.scores_of_layer", layer=str(layer)), across=across)
+        tidy(line[-1], title=t("plot.scores_of_layer", layer=str(layer)), across=across)
     for axes in panels[0]:
         axes.legend(fontsize=7, frameon=False, handlelength=3.2)
-    return finished(drawn)
+    return drawn
 
 
 def _curve(axes: "Axes", rows: Sequence[Mapping[str, Any]], term: str, name: str, place: int) -> None:
@@ -230,7 +224,7 @@ def _mark(axes: "Axes", trained: int | None) -> None:
         axes.axvline(trained, color="0.7", linewidth=0.8, zorder=0)
 
 
-def _figure_table(rows: Rows, t: Phrases) -> Table:
+def _figure_table(rows: Rows, t: Phrases) -> ResultTable:
     terms = zip((*TERMS, "sum"), (*TERMS.values(), t("figures.sum")), strict=True)
     columns = (
         Column("label", t("common.run"), side="l"),
@@ -244,19 +238,19 @@ def _figure_table(rows: Rows, t: Phrases) -> Table:
         for place in spread(len(distances), _MOST_DISTANCES):
             means = {term: mean([head["terms"][term]["mean"][place] for head in heads]) for term in (*TERMS, "sum")}
             lines.append({"label": label, "layer": layer, "distance": distances[place], **means})
-    return Table(columns, lines)
+    return ResultTable(columns, lines)
 
 
-def text(found: Mapping[str, Any], width: int = 100) -> str:
+def text(measured: Mapping[str, Any], width: int = 100) -> str:
     """The tables of all models, for a terminal.
 
     Args:
-        found: `models` and `rows`.
+        measured: `models` and `rows`.
         width: columns of the terminal.
     """
     parts = []
-    for model in found["models"]:
-        rows = [row for row in found["rows"] if row["label"] == model["label"]]
+    for model in measured["models"]:
+        rows = [row for row in measured["rows"] if row["label"] == model["label"]]
         parts += [_about(model, width), _sizes(rows, width), _fall(rows, model, width)]
     return "\n\n".join(parts) + "\n"
 
@@ -270,7 +264,7 @@ def latex(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         *(Column(*each, lambda length: number(length, 2)) for each in directions.items()),
     )
     return {
-        label: Table(columns, _measured(of)).latex(f"{label}: {_HEADING}; heads averaged.")
+        label: ResultTable(columns, _measured(of)).latex(f"{label}: {_HEADING}; heads averaged.")
         for label, of in grouped(rows, lambda row: str(row["label"]))
     }
 
@@ -295,7 +289,7 @@ def _sizes(rows: Sequence[Mapping[str, Any]], width: int) -> str:
         Column("key", "|mean k̂|", "{:.2f}".format),
         Column("chance", "by chance", "{:.2f}".format),
     )
-    return f"{_HEADING}:\n{Table(columns, _measured(rows)).text(width)}"
+    return f"{_HEADING}:\n{ResultTable(columns, _measured(rows)).text(width)}"
 
 
 def _measured(rows: Sequence[Mapping[str, Any]]) -> Rows:
@@ -345,7 +339,7 @@ def _nearest(distances: Sequence[float], wanted: float) -> int:
 
 def _files(snapshot: Snapshot, rows: Rows) -> Mapping[str, str]:
     tables = {f"score_terms-{file_name(label)}.tex": text for label, text in latex(rows).items()}
-    return {"score_terms.csv": Table.of(long_terms(rows)).csv(), **tables}
+    return {"score_terms.csv": ResultTable.of(long_terms(rows)).csv(), **tables}
 
 
 class TermsSection(Section):

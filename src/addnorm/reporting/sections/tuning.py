@@ -5,14 +5,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from addnorm.reporting.formats.table import Column, Table, at, dashed
+from addnorm.reporting.formats.table import Column, ResultTable, at, dashed
 from addnorm.reporting.section import Section
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import View
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cell:
+class PointLosses:
     """One point of a variant."""
 
     mean: float | None
@@ -49,40 +49,40 @@ class TuningSection(Section):
 
 def columns(tuning: Mapping[str, Any]) -> list[str]:
     """Names of all points without the variant's: `learning_rate 1e-3`, each before those that follow it in its variant."""
-    found: list[str] = []
+    names: list[str] = []
     for of in tuning["variants"]:
-        at = len(found)
+        at = len(names)
         # Backwards, so that what only this variant has comes before the next name that another one has, too.
         for name in reversed([_short(of, point) for point in of["points"]]):
-            if name in found:
-                at = found.index(name)
+            if name in names:
+                at = names.index(name)
             else:
-                found.insert(at, name)
-    return found
+                names.insert(at, name)
+    return names
 
 
 def rows(tuning: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """A row per variant: `variant`, `cells` (a `Cell` per point of `columns`, None for one that the variant does not have),
-    and `optimum`, the key of what is known of it: `edge`, `flat`, `edge_flat`, `inside`, `open`.
+    """A row per variant: `variant`, `cells` (a `PointLosses` per point of `columns`, None for a point of others alone), and
+    `optimum`, the key of what is known of it: `edge`, `flat`, `edge_flat`, `inside`, `open`.
 
     Args:
         tuning: the JSON of a tuning.
     """
     names = columns(tuning)
-    found = []
+    table_rows = []
     for of in tuning["variants"]:
         cells = {_short(of, point): _cell(of, point) for point in of["points"]}
         optimum = "edge" if of["edges"] else "inside"
         if of["flat"]:
             optimum = "edge_flat" if of["edges"] else "flat"
-        found.append(
+        table_rows.append(
             {
                 "variant": of["variant"],
                 "cells": [cells.get(name) for name in names],
                 "optimum": "open" if of["chosen"] is None else optimum,
             }
         )
-    return found
+    return table_rows
 
 
 def text(tuning: Mapping[str, Any], width: int = 100) -> str:
@@ -93,8 +93,8 @@ def text(tuning: Mapping[str, Any], width: int = 100) -> str:
         width: columns.
     """
     seeds = ", ".join(map(str, tuning["seeds"]))
-    found = rows(tuning)
-    cells = [cell for row in found for cell in row["cells"] if cell is not None]
+    table_rows = rows(tuning)
+    cells = [cell for row in table_rows for cell in row["cells"] if cell is not None]
     heading = f"Tuning on the seeds {seeds}: mean loss of each point"
     heading += "; * chosen" if any(cell.is_chosen for cell in cells) else ""
     heading += "; ~ as good within noise" if any(cell.as_good for cell in cells) else ""
@@ -103,7 +103,7 @@ def text(tuning: Mapping[str, Any], width: int = 100) -> str:
         Column(point, form=dashed(_written), value=at("cells", place)) for place, point in enumerate(columns(tuning))
     )
     optimum = Column("optimum", form=_OPTIMUM.__getitem__, side="l")
-    table = Table([Column("variant", side="l"), *points, optimum], found)
+    table = ResultTable([Column("variant", side="l"), *points, optimum], table_rows)
     return f"{textwrap.fill(heading + ':', width)}\n\n{table.text(width)}\n"
 
 
@@ -121,11 +121,11 @@ def _short(of: Mapping[str, Any], point: Mapping[str, Any]) -> str:
     return name.removeprefix(f"{of['variant']}, ")
 
 
-def _cell(of: Mapping[str, Any], point: Mapping[str, Any]) -> Cell:
+def _cell(of: Mapping[str, Any], point: Mapping[str, Any]) -> PointLosses:
     is_chosen = point["point"] == of["chosen"]
     states = [run["state"] for run in point["runs"]]
     lost = sum(state in ("failed", "diverged") for state in states)
-    return Cell(
+    return PointLosses(
         mean=point["mean"],
         losses=tuple(run["loss"] for run in point["runs"]),
         lost=lost,
@@ -135,7 +135,7 @@ def _cell(of: Mapping[str, Any], point: Mapping[str, Any]) -> Cell:
     )
 
 
-def _written(cell: Cell) -> str:
+def _written(cell: PointLosses) -> str:
     if cell.waiting:
         return f"{len(cell.losses) - cell.waiting}/{len(cell.losses)} ended"
     value = "failed" if cell.mean is None else f"{cell.mean:.4f}" + ("!" if cell.lost else "")

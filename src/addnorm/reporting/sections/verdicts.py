@@ -4,18 +4,19 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from addnorm.reporting.drawing.figure_style import finished, new_figure, tidy
+from addnorm.reporting.drawing.figure_style import figure_of, key_below, new_figure, tidy
+from addnorm.reporting.figure import Figure, Rows
 from addnorm.reporting.formats.listing import MOST_CARDS, grouped, matches
 from addnorm.reporting.formats.measured import in_thousandths
 from addnorm.reporting.formats.numbers import interval, signed
-from addnorm.reporting.formats.table import Column, Table
+from addnorm.reporting.formats.table import Column, ResultTable
 from addnorm.reporting.formats.tiers import tier_words
-from addnorm.reporting.section import Figure, Rows, Section
+from addnorm.reporting.section import Section
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import Listing, View
 from addnorm.statistics import Comparison, Ranking
 from addnorm.statistics.ranking import RESOLVABLE_SEEDS
-from addnorm.words import Phrases, phrases
+from addnorm.words import Phrases
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
@@ -28,7 +29,7 @@ _FEW_NOTES = 2
 """Notes on a ranking that are not folded."""
 
 
-Entry = Mapping[str, Any]
+VerdictRow = Mapping[str, Any]
 """A variant of the ranking for the template: the fields of `VariantRank`, with `is_reference`, `reach` (half of the mean's
 interval), `tier` as `TierWords`, and `cells`, one per reference, None against itself. A cell has the fields of `Comparison`,
 losses in thousandths of a nat, with `box`, `needed_for` and `accuracy_disagrees`."""
@@ -38,14 +39,14 @@ losses in thousandths of a nat, with `box`, `needed_for` and `accuracy_disagrees
 class Verdicts:
     """The whole table."""
 
-    rows: tuple[Entry, ...]
+    rows: tuple[VerdictRow, ...]
     references: tuple[str, ...]
     scale: float
     """Distance from zero to 0 and to 100 of the boxes, in thousandths of a nat; an arrow is drawn for what lies beyond."""
     margin: float
     """In thousandths of a nat."""
 
-    def groups(self, listing: Listing, hidden: Collection[str] = ()) -> list[tuple[str, list[Entry]]]:
+    def groups(self, listing: Listing, hidden: Collection[str] = ()) -> list[tuple[str, list[VerdictRow]]]:
         """The rows by verdict against one reference, best verdict first; one group without a name for a small study.
 
         Args:
@@ -56,7 +57,7 @@ class Verdicts:
             return [("", list(self.rows))]
         against = self.references.index(listing.group) if listing.group in self.references else 0
 
-        def group(row: Entry) -> str:
+        def group(row: VerdictRow) -> str:
             cell = row["cells"][against]
             return "reference" if cell is None else str(cell["verdict"])
 
@@ -67,6 +68,8 @@ class Verdicts:
 def verdicts(ranking: Ranking) -> Verdicts:
     """The table of a ranking, in its order."""
     ends = [abs(e) for row in ranking.variants for c in row.versus.values() if c.interval for e in c.interval]
+    # One scale for all rows and references, so that bars can be compared by eye; it is never smaller than twice the
+    # margin, or a study without differences would show noise as wide bars.
     # The 90th percentile: one diverging variant must not compress all other intervals onto the zero line.
     scale = (
         max(1000 * sorted(ends)[int(0.9 * (len(ends) - 1))], 2000 * ranking.margin) if ends else 2000 * ranking.margin
@@ -87,7 +90,7 @@ def verdicts(ranking: Ranking) -> Verdicts:
     return Verdicts(rows=rows, references=ranking.references, scale=scale, margin=1000 * ranking.margin)
 
 
-def _cell(comparison: Comparison, scale: float) -> Entry:
+def _cell(comparison: Comparison, scale: float) -> VerdictRow:
     cell = in_thousandths(vars(comparison))
     box = None
     if cell["interval"] is not None and cell["difference"] is not None:
@@ -98,6 +101,7 @@ def _cell(comparison: Comparison, scale: float) -> Entry:
         **cell,
         "seeds_lower": comparison.seeds_lower,
         "seeds_needed": None if needed is None else min(needed, RESOLVABLE_SEEDS),
+        # The estimate of seeds is itself uncertain; beyond what anybody would run, it is only said that it is more.
         "needed_for": "more" if (needed or 0) > RESOLVABLE_SEEDS else comparison.seeds_needed_for,
         "accuracy_disagrees": comparison.accuracy_agrees is False and comparison.verdict in ("better", "worse"),
         # Ends of the interval and the difference on the shared scale from 0 to 100.
@@ -125,28 +129,29 @@ def difference_rows(snapshot: Snapshot, t: Phrases) -> Rows:
     ]
 
 
-def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "MatplotlibFigure":
+@figure_of("comparison")
+def figure(rows: Sequence[Mapping[str, Any]], t: Phrases) -> "MatplotlibFigure":
     """The figure of a ranking's comparisons, a panel per reference.
 
     Args:
         rows: one per variant and reference: `variant`, `reference`, `difference`, `interval` (nats per token; None where
             there is no test), `verdict`, `verdict_word`, `margin`.
         language: of the labels.
-
-    Raises:
-        ValueError: there are no rows.
     """
-    if not rows:
-        raise ValueError("a figure of differences needs at least one comparison, got none.")
-    references = list(dict.fromkeys(row["reference"] for row in rows))
+
+    def sign(verdict: str) -> dict[str, Any]:
+        decided = verdict in ("better", "worse", "equivalent")
+        look = {"color": "black", "markerfacecolor": "black" if decided else "white"}
+        return {"marker": _MARKERS.get(verdict, "x"), **look}
+
+    references = grouped(rows, lambda row: str(row["reference"]))
     variants = list(dict.fromkeys(row["variant"] for row in rows))
     drawn = new_figure(2.0 + 3.2 * len(references), 1.4 + 0.32 * len(variants))
     panels = drawn.subplots(1, len(references), sharey=True, squeeze=False)[0]
     heights = {name: len(variants) - place for place, name in enumerate(variants)}
-    for axes, reference in zip(panels, references, strict=True):
-        of_reference = [row for row in rows if row["reference"] == reference]
+    for axes, (reference, of_reference) in zip(panels, references, strict=True):
         margin = _MILLI * of_reference[0]["margin"]
-        axes.axvspan(-margin, margin, color="0.92", zorder=0, label=phrases(language)("plot.margin"))
+        axes.axvspan(-margin, margin, color="0.92", zorder=0, label=t("plot.margin"))
         axes.axvline(0, color="0.5", linewidth=0.8, zorder=1)
         for row in of_reference:
             y = heights[row["variant"]]
@@ -154,38 +159,18 @@ def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "Matplotl
                 continue
             if row["interval"] is not None:
                 axes.plot([_MILLI * end for end in row["interval"]], [y, y], color="black", linewidth=1.3)
-            decided = row["verdict"] in ("better", "worse", "equivalent")
-            axes.plot(
-                [_MILLI * row["difference"]],
-                [y],
-                marker=_MARKERS.get(row["verdict"], "x"),
-                color="black",
-                markerfacecolor="black" if decided else "white",
-                markersize=6,
-            )
+            axes.plot([_MILLI * row["difference"]], [y], markersize=6, **sign(row["verdict"]))
         axes.set_yticks(list(heights.values()), list(heights))
         axes.set_ylim(0.4, len(variants) + 0.6)
-        tidy(axes, title=phrases(language)("plot.versus", name=reference), grid="x")
+        tidy(axes, title=t("plot.versus", name=reference), grid="x")
     words = {row["verdict"]: row["verdict_word"] for row in rows if row["verdict"] in _MARKERS}
-    handles = [panels[0].patches[0]]
-    names = [phrases(language)("plot.margin")]
-    for verdict, word in words.items():
-        decided = verdict != "undecided"
-        handles += panels[0].plot(
-            [],
-            [],
-            marker=_MARKERS[verdict],
-            color="black",
-            markerfacecolor="black" if decided else "white",
-            linestyle="",
-        )
-        names.append(word)
-    panels[len(panels) // 2].set_xlabel(phrases(language)("plot.difference"), fontsize=9)
-    drawn.legend(handles, names, loc="outside lower center", ncols=len(names), frameon=False, fontsize=8)
-    return finished(drawn)
+    signs = [panels[0].plot([], [], linestyle="", **sign(verdict))[0] for verdict in words]
+    panels[len(panels) // 2].set_xlabel(t("plot.difference"), fontsize=9)
+    key_below(drawn, [panels[0].patches[0], *signs], [t("plot.margin"), *words.values()])
+    return drawn
 
 
-def _figure_table(rows: Rows, t: Phrases) -> Table:
+def _figure_table(rows: Rows, t: Phrases) -> ResultTable:
     columns = (
         Column("variant", t("common.model"), side="l"),
         Column("reference", t("common.reference"), side="l"),
@@ -193,7 +178,7 @@ def _figure_table(rows: Rows, t: Phrases) -> Table:
         Column("difference", t("figures.difference"), lambda difference: signed(difference, 5)),
         Column("interval", t("figures.interval"), lambda ends: interval(ends, 5)),
     )
-    return Table(columns, rows)
+    return ResultTable(columns, rows)
 
 
 class VerdictsSection(Section):
@@ -219,10 +204,10 @@ class VerdictsSection(Section):
         places = {name: place for place, name in enumerate(snapshot.variants)}
         left_out = view.listing.hidden
         hidden = {name for name, place in places.items() if place in left_out}
-        found = verdicts(ranking) if ranking is not None else None
+        table = verdicts(ranking) if ranking is not None else None
         return {
-            "verdicts": found,
-            "groups": found.groups(view.listing, hidden) if found is not None else [],
+            "verdicts": table,
+            "groups": table.groups(view.listing, hidden) if table is not None else [],
             "places": places,
             "hidden": len(hidden),
             "ranking": ranking,

@@ -6,8 +6,9 @@ from typing import Any
 
 from addnorm.reporting.drawing.chart import Chart, chart
 from addnorm.reporting.drawing.line_styles import dash
+from addnorm.reporting.figure import Figure
 from addnorm.reporting.formats.listing import MOST_CARDS
-from addnorm.reporting.section import Figure, Section
+from addnorm.reporting.section import Section
 from addnorm.reporting.sections.curves.figure import curve_rows, figure, figure_files, figure_table, latex, long_curves
 from addnorm.reporting.sections.curves.reading import FIRST_SHOWN, MOST_SHOWN, Curves, charts, curves, table
 from addnorm.reporting.snapshot import Snapshot
@@ -16,10 +17,10 @@ from addnorm.reporting.view import AXES, METRICS, MODEL_PAGE, SMOOTHING, View
 __all__ = ["FIRST_SHOWN", "chart_of", "charts", "curves", "latex", "long_curves", "table"]
 
 
-def chart_of(found: Curves) -> Chart | None:
+def chart_of(drawn: Curves) -> Chart | None:
     """The curves as a chart; None if there is nothing to draw."""
-    asked = found.selection
-    return chart(found.series, asked.first, found.right, is_log=asked.is_log, limits=found.limits)
+    asked = drawn.selection
+    return chart(drawn.series, asked.first, drawn.right, is_log=asked.is_log, limits=drawn.limits)
 
 
 class CurvesSection(Section):
@@ -41,16 +42,16 @@ class CurvesSection(Section):
 
     def values(self, snapshot: Snapshot, view: View) -> Mapping[str, Any]:
         selection = view.selection if view.variant is None else replace(view.selection, variants=(view.variant,))
-        found = charts(snapshot, selection)
-        looks = {line.variant: (line.style % 10, line.pattern) for line in reversed(found[0].series)}
+        drawn = charts(snapshot, selection)
+        looks = {line.variant: (line.style % 10, line.pattern) for line in reversed(drawn[0].series)}
         choices = [(*looks.get(name, (place, dash(place))), name) for place, name in enumerate(snapshot.variants)]
         form_action, _, query = view.link(view.page).partition("?")
         hidden = [tuple(pair.split("=", 1)) for pair in query.split("&") if "=" in pair]
         if view.variant is not None:
             hidden.append(("variant", view.variant))
         return {
-            "charts": [(each, chart_of(each), *table(each)) for each in found],
-            "selection": found[0].selection,
+            "charts": [(each, chart_of(each), *table(each)) for each in drawn],
+            "selection": drawn[0].selection,
             "metrics": METRICS,
             "axes": AXES,
             "smoothing": SMOOTHING,

@@ -13,7 +13,7 @@ _SPEEDS = 100
 
 
 @dataclass(frozen=True, kw_only=True)
-class Axis:
+class RunAxis:
     """A run's place on the axis by step: straight lines between knots, which begin at step 0."""
 
     steps: tuple[float, ...]
@@ -28,7 +28,7 @@ class Axis:
         return _between(place, self.places, self.steps)
 
 
-def axis_of(run: RunView, x: str, index: Index, costs: Mapping[str, Mapping[str, Any]]) -> Axis | None:
+def axis_of(run: RunView, x: str, index: Index, costs: Mapping[str, Mapping[str, Any]]) -> RunAxis | None:
     """The run's axis; None if its study does not record what it takes.
 
     Args:
@@ -49,23 +49,26 @@ def axis_of(run: RunView, x: str, index: Index, costs: Mapping[str, Mapping[str,
     return _time(index, run, run.tokens_per_step)
 
 
-def _straight(run: RunView, per_step: float) -> Axis:
+def _straight(run: RunView, per_step: float) -> RunAxis:
     last = float(max(1, run.steps))
-    return Axis(steps=(0.0, last), places=(0.0, last * per_step))
+    return RunAxis(steps=(0.0, last), places=(0.0, last * per_step))
 
 
-def _time(index: Index, run: RunView, tokens_per_step: int) -> Axis | None:
+def _time(index: Index, run: RunView, tokens_per_step: int) -> RunAxis | None:
     """Seconds of training: steps over the speed that the run reported, so that pauses do not count."""
     try:
         speeds = index.thinned(run.run, "train.tokens_per_s", first=0, last=run.steps, parts=_SPEEDS)
     except Damaged:  # the run is shown as blocked, with this reason
         return None
+    # Time is not read off the clock of events: a run that was interrupted overnight would have a gap of hours. Speeds
+    # that are zero or steps that go back (a resumed run repeats some) would make the axis fall, and its inverse,
+    # which zooming needs, ambiguous.
     steps, places = [0.0], [0.0]
     for step, speed in speeds:
         if speed > 0 and step > steps[-1]:
             places.append(places[-1] + (step - steps[-1]) * tokens_per_step / speed)
             steps.append(float(step))
-    return Axis(steps=tuple(steps), places=tuple(places)) if len(steps) > 1 else None
+    return RunAxis(steps=tuple(steps), places=tuple(places)) if len(steps) > 1 else None
 
 
 def _between(value: float, knots: Sequence[float], results: Sequence[float]) -> float:

@@ -5,52 +5,53 @@ from typing import Literal
 
 from addnorm.reporting.drawing.figure_style import drawable, finished, legend_below, new_figure, style, tidy
 from addnorm.reporting.drawing.image import saved
-from addnorm.reporting.formats.table import Table
+from addnorm.reporting.formats.table import Column, ResultTable
 from addnorm.reporting.sections.curves.reading import Curves
 from addnorm.words import phrases
 
 Kind = Literal["csv", "svg", "png"]
+_COLUMNS = ("metric", "variant", "seed", "minus", "step", "axis", "x", "value", "raw", "low", "high")
+"""Of the CSV file, also before any run has logged a step."""
 
 
-def download(found: Sequence[Curves], kind: Kind, language: str) -> bytes:
+def download(drawn: Sequence[Curves], kind: Kind, language: str) -> bytes:
     """The charts as one file.
 
     Args:
-        found: at least one chart.
+        drawn: at least one chart.
         kind: of the file.
         language: of the labels.
     """
-    return _csv(found).encode() if kind == "csv" else _drawn(found, kind, drawable(language))
+    return _csv(drawn).encode() if kind == "csv" else _drawn(drawn, kind, drawable(language))
 
 
-def _csv(found: Sequence[Curves]) -> str:
-    return Table.of(
-        [
-            {
-                "metric": each.metric,
-                "variant": line.variant,
-                "seed": line.seed,
-                "minus": each.selection.versus,
-                "step": line.steps[at],
-                "axis": each.selection.x,
-                "x": line.xs[at],
-                "value": line.values[at],
-                "raw": line.raw[at] if line.raw else line.values[at],
-                "low": line.low[at] if line.low else None,
-                "high": line.high[at] if line.high else None,
-            }
-            for each in found
-            for line in each.series
-            for at in range(len(line.steps))
-        ]
-    ).csv()
+def _csv(drawn: Sequence[Curves]) -> str:
+    rows = [
+        {
+            "metric": each.metric,
+            "variant": line.variant,
+            "seed": line.seed,
+            "minus": each.selection.versus,
+            "step": line.steps[at],
+            "axis": each.selection.x,
+            "x": line.xs[at],
+            "value": line.values[at],
+            "raw": line.raw[at] if line.raw else line.values[at],
+            "low": line.low[at] if line.low else None,
+            "high": line.high[at] if line.high else None,
+        }
+        for each in drawn
+        for line in each.series
+        for at in range(len(line.steps))
+    ]
+    return ResultTable([Column(key) for key in _COLUMNS], rows).csv()
 
 
-def _drawn(found: Sequence[Curves], kind: str, language: str) -> bytes:
+def _drawn(charts: Sequence[Curves], kind: str, language: str) -> bytes:
     t = phrases(language)
-    drawn = new_figure(4.8 * len(found) + 0.4, 4.4)
-    panels = drawn.subplots(1, len(found), squeeze=False)[0]
-    for axes, each in zip(panels, found, strict=True):
+    drawn = new_figure(4.8 * len(charts) + 0.4, 4.4)
+    panels = drawn.subplots(1, len(charts), squeeze=False)[0]
+    for axes, each in zip(panels, charts, strict=True):
         asked = each.selection
         for line in each.series:
             look = {**style(line.style), "marker": ""}

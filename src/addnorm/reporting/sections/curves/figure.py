@@ -3,16 +3,16 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from addnorm.reporting.drawing.figure_style import finished, legend_below, new_figure, style, tidy
+from addnorm.reporting.drawing.figure_style import figure_of, legend_below, new_figure, style, tidy
+from addnorm.reporting.figure import Rows
 from addnorm.reporting.formats.latex import NONE, escaped, number
 from addnorm.reporting.formats.listing import grouped
 from addnorm.reporting.formats.numbers import fixed, spread
-from addnorm.reporting.formats.table import Column, Table
-from addnorm.reporting.section import Rows
+from addnorm.reporting.formats.table import Column, ResultTable
 from addnorm.reporting.sections.curves.reading import curves
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import Selection
-from addnorm.words import Phrases, phrases
+from addnorm.words import Phrases
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
@@ -28,10 +28,10 @@ _MEASURES = {"train_loss": "Training loss", "loss": "Held-out loss", "accuracy":
 
 def curve_rows(snapshot: Snapshot, t: Phrases) -> Rows:
     """One row per variant and metric; thinned to what a figure can show."""
-    found = []
+    rows = []
     for metric, name in DRAWN.items():
         drawn = curves(snapshot, Selection(metrics=(metric,), variants=snapshot.variants), most=None)
-        found += [
+        rows += [
             {
                 "variant": line.variant,
                 "place": line.style,
@@ -43,7 +43,7 @@ def curve_rows(snapshot: Snapshot, t: Phrases) -> Rows:
             }
             for line in drawn.series
         ]
-    return found
+    return rows
 
 
 def long_curves(rows: Sequence[Mapping[str, Any]]) -> Rows:
@@ -55,27 +55,21 @@ def long_curves(rows: Sequence[Mapping[str, Any]]) -> Rows:
     ]
 
 
-def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "MatplotlibFigure":
+@figure_of("curve")
+def figure(rows: Sequence[Mapping[str, Any]], t: Phrases) -> "MatplotlibFigure":
     """The figure of curves, a panel per metric.
 
     Args:
         rows: one per variant and metric: `variant`, `place` (of the variant, for its style), `metric` (`train_loss`,
             `loss` or `accuracy`), `steps`, `mean`, `low`, `high`.
         language: of the labels.
-
-    Raises:
-        ValueError: there are no rows.
     """
-    if not rows:
-        raise ValueError("a figure of curves needs at least one curve, got none.")
-    metrics = list(dict.fromkeys(row["metric"] for row in rows))
+    metrics = grouped(rows, lambda row: str(row["metric"]))
     drawn = new_figure(4.6 * len(metrics) + 0.4, 4.4)
     panels = drawn.subplots(1, len(metrics), squeeze=False)[0]
-    for axes, metric in zip(panels, metrics, strict=True):
+    for axes, (metric, of_metric) in zip(panels, metrics, strict=True):
         factor = 100.0 if metric == "accuracy" else 1.0
-        for row in rows:
-            if row["metric"] != metric:
-                continue
+        for row in of_metric:
             mean, low, high = ([factor * value for value in row[name]] for name in ("mean", "low", "high"))
             steps, drawn_as = row["steps"], style(row["place"])
             axes.plot(
@@ -89,12 +83,12 @@ def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "Matplotl
                 **drawn_as,
             )
             axes.fill_between(steps, low, high, color=drawn_as["color"], alpha=0.12, linewidth=0)
-        tidy(axes, across=phrases(language)("plot.step"), up=phrases(language)(f"plot.{metric}"))
+        tidy(axes, across=t("plot.step"), up=t(f"plot.{metric}"))
     legend_below(drawn, panels[0])
-    return finished(drawn)
+    return drawn
 
 
-def figure_table(rows: Rows, t: Phrases) -> Table:
+def figure_table(rows: Rows, t: Phrases) -> ResultTable:
     metrics = {"train_loss": "metric.train.loss", "loss": "metric.eval.loss", "accuracy": "metric.eval.accuracy"}
     columns = (
         Column("variant", t("common.model"), side="l"),
@@ -105,11 +99,11 @@ def figure_table(rows: Rows, t: Phrases) -> Table:
         Column("high", t("figures.largest"), lambda value: fixed(value, 4)),
     )
     points = [(long_curves([row]), spread(len(row["steps"]), _MOST_POINTS)) for row in rows]
-    return Table(columns, [curve[at] for curve, shown in points for at in shown])
+    return ResultTable(columns, [curve[at] for curve, shown in points for at in shown])
 
 
 def figure_files(snapshot: Snapshot, rows: Rows) -> Mapping[str, str]:
-    return {"curves.csv": Table.of(long_curves(rows)).csv()} | {
+    return {"curves.csv": ResultTable.of(long_curves(rows)).csv()} | {
         f"curves-{name}.tex": text for name, text in latex(rows).items()
     }
 
@@ -149,7 +143,7 @@ def _metric_table(metric: str, rows: Sequence[Mapping[str, Any]]) -> str:
         Column("last", form=mean, value=lambda row: row["mean"][-1]),
         Column("range", value=ends),
     )
-    return Table(columns, rows).latex(
+    return ResultTable(columns, rows).latex(
         f"{_MEASURES[metric]} {unit}: means over the seeds that have reached a step.",
         "Range: least and largest seed at the last step.",
     )

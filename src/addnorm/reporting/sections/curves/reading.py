@@ -11,7 +11,7 @@ from typing import Any
 
 from addnorm.reporting.drawing.line_styles import dash, distinct
 from addnorm.reporting.reading.counted_costs import counted_costs
-from addnorm.reporting.sections.curves.axis import Axis, axis_of
+from addnorm.reporting.sections.curves.axis import RunAxis, axis_of
 from addnorm.reporting.snapshot import RunView, Snapshot
 from addnorm.reporting.view import Selection
 from addnorm.store import Damaged, Index
@@ -21,7 +21,7 @@ FIRST_SHOWN = 8
 MOST_SHOWN = 60
 """Models that a page draws at once."""
 PARTS = 300
-"""Points per curve at most, apart from those beside the window."""
+"""Points per curve at most, apart from those next to the window."""
 CONFIDENCE = 0.95
 """Of the band around a mean difference, at each point by itself."""
 _FEWEST_SEEDS = 3
@@ -101,21 +101,23 @@ def chosen(snapshot: Snapshot, selection: Selection, *, most: int | None = MOST_
 
 def charts(snapshot: Snapshot, selection: Selection) -> tuple[Curves, ...]:
     """Read what the selection asks for, a chart per metric."""
-    return tuple(_told_apart(curves(snapshot, replace(selection, metrics=(metric,)))) for metric in selection.metrics)
+    return tuple(
+        _with_distinct_looks(curves(snapshot, replace(selection, metrics=(metric,)))) for metric in selection.metrics
+    )
 
 
-def _told_apart(found: Curves) -> Curves:
+def _with_distinct_looks(drawn: Curves) -> Curves:
     """With colours and patterns that differ between the models that are drawn; a study may have more models than there are."""
-    asked = found.selection
+    asked = drawn.selection
     if len(asked.variants) == 1:
-        return found
+        return drawn
     by_seeds = asked.mode == "seeds"
-    looks = distinct(list(dict.fromkeys(line.style for line in found.series)), by_colour=by_seeds)
+    looks = distinct(list(dict.fromkeys(line.style for line in drawn.series)), by_colour=by_seeds)
     lines = [
         replace(line, style=looks[line.style][0], pattern=line.pattern if by_seeds else looks[line.style][1])
-        for line in found.series
+        for line in drawn.series
     ]
-    return replace(found, series=tuple(lines))
+    return replace(drawn, series=tuple(lines))
 
 
 def curves(snapshot: Snapshot, selection: Selection, *, most: int | None = MOST_SHOWN) -> Curves:
@@ -130,6 +132,12 @@ def curves(snapshot: Snapshot, selection: Selection, *, most: int | None = MOST_
     return reader.read()
 
 
+# The index averages a run's steps in bins of `width` steps, so that a curve has at most some PARTS points, whatever
+# the window. Means over seeds, and differences to another model, are taken at equal steps only: a step that a seed
+# has not reached is a mean over the others, and a difference without a partner is left out. Smoothing comes last, on
+# what is drawn.
+#
+# Points next to the window belong to it: without them a zoomed line would begin in the air.
 class _Reader:
     def __init__(self, snapshot: Snapshot, selection: Selection) -> None:
         self.snapshot, self.selection = snapshot, selection
@@ -143,7 +151,7 @@ class _Reader:
         axes = {run.run: axis_of(run, asked.x, self.index, costs) for run in runs}
         last_x = max((axis.place(run.steps) for run in runs if (axis := axes[run.run]) is not None), default=0.0)
         base = {r.seed: self._points(r, None) for r in self.snapshot.of(asked.versus)} if asked.versus else {}
-        found: list[Series] = []
+        series: list[Series] = []
         for name in asked.variants:
             if name != asked.versus:
                 lines = [
@@ -151,30 +159,30 @@ class _Reader:
                     for run in self.snapshot.of(name)
                     if (axis := axes[run.run]) is not None and (line := self._line(run, axis, base)) is not None
                 ]
-                found += lines if asked.mode == "seeds" else self._mean(name, lines)
-        found = [smoothed(line, asked.smooth) for line in found]
+                series += lines if asked.mode == "seeds" else self._mean(name, lines)
+        series = [smoothed(line, asked.smooth) for line in series]
         curves = Curves(
             selection=asked,
             metric=self.metric,
-            series=tuple(found),
+            series=tuple(series),
             last_x=last_x,
             steps_per_point=max((self._width(run, axes[run.run]) for run in runs), default=1),
             limits=None,
         )
         return replace(curves, limits=limits(curves))
 
-    def _window(self, run: RunView, axis: Axis | None) -> tuple[int, int]:
+    def _window(self, run: RunView, axis: RunAxis | None) -> tuple[int, int]:
         """First and last step of the run that are in view."""
         if axis is None:
             return 0, run.steps
         last = run.steps if self.selection.last is None else min(run.steps, math.ceil(axis.step(self.selection.last)))
         return max(0, min(math.floor(axis.step(self.selection.first)), last)), last
 
-    def _width(self, run: RunView, axis: Axis | None) -> int:
+    def _width(self, run: RunView, axis: RunAxis | None) -> int:
         first, last = self._window(run, axis)
         return max(1, math.ceil((last - first + 1) / PARTS))
 
-    def _points(self, run: RunView, axis: Axis | None) -> dict[int, float]:
+    def _points(self, run: RunView, axis: RunAxis | None) -> dict[int, float]:
         """Values in view by step, with the next ones on both sides, so that lines leave the chart at its edges."""
         first, last = self._window(run, axis)
         width = self._width(run, axis)
@@ -188,18 +196,18 @@ class _Reader:
                 last=last + width,
                 parts=math.ceil((last - first + 1) / width) + 2,
             )
-            beside = self.index.neighbours(run.run, self.metric, first=first, last=last)
+            neighbours = self.index.neighbours(run.run, self.metric, first=first, last=last)
         except Damaged:  # the run is shown as blocked, with this reason
             return {}
         sides = [
             point
-            for point in beside
+            for point in neighbours
             if (point[0] < first and not any(step < first for step, _ in read))
             or (point[0] > last and not any(step > last for step, _ in read))
         ]
         return dict(sorted([*read, *sides]))
 
-    def _line(self, run: RunView, axis: Axis, base: dict[int, dict[int, float]]) -> Series | None:
+    def _line(self, run: RunView, axis: RunAxis, base: dict[int, dict[int, float]]) -> Series | None:
         points = self._points(run, axis)
         if self.selection.versus:
             theirs = base.get(run.seed, {})
@@ -264,6 +272,8 @@ def smoothed(line: Series, weight: float) -> Series:
     """The line as a mean over its points whose weights decay exponentially to both sides, so that it does not lag behind."""
     if not weight:
         return line
+    # Two one-sided means, joined: each counts the point itself, so it is subtracted once. A one-sided mean lags
+    # behind by some 1/(1 - weight) points, which would move every drop of the loss to the right.
     before = _decaying(line.values, weight)
     after = _decaying(line.values[::-1], weight)[::-1]
     values = tuple(
@@ -282,18 +292,18 @@ def _decaying(values: Sequence[float], weight: float) -> list[tuple[float, float
     return sums
 
 
-def limits(found: Curves) -> tuple[float, float] | None:
+def limits(drawn: Curves) -> tuple[float, float] | None:
     """Limits of y for what is in view; None without values.
 
     Robust limits leave out the first fifth of the runs, unless the view has been zoomed, and the least and largest per cent.
     """
-    asked = found.selection
+    asked = drawn.selection
     is_robust = asked.y == "robust"
-    reached = max((line.xs[-1] for line in found.series), default=0.0)
+    reached = max((line.xs[-1] for line in drawn.series), default=0.0)
     is_zoomed = asked.first > 0 or asked.last is not None
-    left = asked.first if is_zoomed or not is_robust else 0.2 * min(reached, found.last_x)
-    nearby = (value for line in found.series for value in line.values)
-    shown = sorted(_in_view(found, left)) or sorted(nearby)
+    left = asked.first if is_zoomed or not is_robust else 0.2 * min(reached, drawn.last_x)
+    nearby = (value for line in drawn.series for value in line.values)
+    shown = sorted(_in_view(drawn, left)) or sorted(nearby)
     shown = [value for value in shown if not asked.is_log or value > 0]
     if not shown:
         return None
@@ -307,12 +317,12 @@ def limits(found: Curves) -> tuple[float, float] | None:
     return low - pad, high + pad
 
 
-def _in_view(found: Curves, left: float) -> Iterator[float]:
+def _in_view(drawn: Curves, left: float) -> Iterator[float]:
     """Values and ends of bands in view, with those where a line enters and leaves it."""
-    for line in found.series:
+    for line in drawn.series:
         for values in (line.values, line.low, line.high):
-            inside = [value for x, value in zip(line.xs, values, strict=False) if left <= x <= found.right]
-            edges = [_crossing(line.xs, values, edge) for edge in (left, found.right)] if values else []
+            inside = [value for x, value in zip(line.xs, values, strict=False) if left <= x <= drawn.right]
+            edges = [_crossing(line.xs, values, edge) for edge in (left, drawn.right)] if values else []
             yield from (*inside, *(value for value in edges if value is not None))
 
 
@@ -325,13 +335,13 @@ def _crossing(xs: Sequence[float], values: Sequence[float], edge: float) -> floa
     return values[at - 1] + share * (values[at] - values[at - 1])
 
 
-def table(found: Curves, count: int = 8) -> tuple[tuple[float, ...], tuple[tuple[str, tuple[float | None, ...]], ...]]:
+def table(drawn: Curves, count: int = 8) -> tuple[tuple[float, ...], tuple[tuple[str, tuple[float | None, ...]], ...]]:
     """The table behind the chart: up to `count` places, and every line's value at the last point up to each."""
-    reached = sorted({x for line in found.series for x in line.xs if found.selection.first <= x <= found.right})
+    reached = sorted({x for line in drawn.series for x in line.xs if drawn.selection.first <= x <= drawn.right})
     if not reached:
         return (), ()
     picked = tuple(dict.fromkeys(reached[round(i * (len(reached) - 1) / (count - 1))] for i in range(count)))
-    return picked, tuple((line.label, tuple(_at(line, place) for place in picked)) for line in found.series)
+    return picked, tuple((line.label, tuple(_at(line, place) for place in picked)) for line in drawn.series)
 
 
 def _at(line: Series, place: float) -> float | None:

@@ -1,20 +1,21 @@
 """Depth matrices of a model, which layer listens to which, as `addnorm inspect` measured them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from addnorm.reporting.formats.table import Column, Table
+from addnorm.reporting.drawing.figure_style import figure_of, new_figure, tidy
+from addnorm.reporting.figure import Figure, Rows
+from addnorm.reporting.formats.table import Column, ResultTable
 from addnorm.reporting.reading import inspections
 from addnorm.reporting.reading.checkpoints import inspect_command
 from addnorm.reporting.reading.foreign import is_foreign
-from addnorm.reporting.section import Figure, Rows, Section
-from addnorm.reporting.sections.depth.figure import figure
+from addnorm.reporting.section import Section
 from addnorm.reporting.sections.depth.heat_map import HeatMap, heat_map
 from addnorm.reporting.sections.depth.matrices import (
-    Change,
+    WeightChange,
     cells,
     depth_of,
     depth_rows,
@@ -28,11 +29,14 @@ from addnorm.reporting.view import CHECKPOINT_PAGE, MODEL_PAGE, View
 from addnorm.statistics.over_seeds import DepthOverSeeds
 from addnorm.words import Phrases
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as MatplotlibFigure
+
 _MOST_IN_TABLE = 13
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shown:
+class RoomMaps:
     """The maps of one room of a model."""
 
     room: str
@@ -44,20 +48,26 @@ class Shown:
     is_rescaled: bool
     """True if the weights differ from 1 by factors alone that other matrices could take over."""
     maps: tuple[HeatMap, ...]
-    changes: tuple[Change, ...]
+    changes: tuple[WeightChange, ...]
     """The weights that training changed most."""
     sources: tuple[str, ...]
     lines: tuple[tuple[str, tuple[float | None, ...]], ...]
     """The first map as a table, None for zeros; empty if it is large."""
 
 
-def shown(room: DepthOverSeeds) -> Shown:
+def shown(room: DepthOverSeeds) -> RoomMaps:
     """Choose the maps of a room."""
+    # Which maps say something: of plain weights (all 1, now and at the start) only the shares, since a map of ones
+    # has one colour. Otherwise the weights and the shares, each with its change if there is any. Weights free of
+    # scale are shown where factors that neighbouring matrices could take over do not explain everything; where they
+    # do, a sentence says so, because the picture would suggest a structure that the model could be written without.
     is_plain = has_plain_weights(room) and not learns(room)
     weights, shares = room.matrices["weights"], room.matrices["shares"]
     maps = []
     for key, matrix in (("shares", shares),) if is_plain else (("weights", weights), ("shares", shares)):
         starts = [] if matrix.start is None else [matrix.start]
+        # The scale covers the start too, although only the end is drawn: weights that shrank in training look faint
+        # instead of filling the colours.
         largest = float(max(np.abs(each).max() for each in (*starts, matrix.end)))
         maps.append(heat_map(key, matrix.end, room.reads, room.sources, largest))
         difference = matrix.difference
@@ -70,7 +80,7 @@ def shown(room: DepthOverSeeds) -> Shown:
             beyond = np.where(relative == 0, 0.0, relative - 1)
             maps.append(heat_map("relative_map", beyond, room.reads, room.sources, float(np.abs(beyond).max())))
     table = (shares if is_plain else weights).end
-    return Shown(
+    return RoomMaps(
         room=room.room,
         kind=room.kind,
         seeds=room.seeds,
@@ -88,11 +98,58 @@ def shown(room: DepthOverSeeds) -> Shown:
     )
 
 
+_MOST_IN_FIGURE = 12
+"""Models and rooms in one figure."""
+_COLOURS = "PuOr_r"
+"""Diverging, and distinguishable for colour-blind readers."""
+
+
+@figure_of("model with depth matrices")
+def figure(rows: Sequence[Mapping[str, Any]], t: Phrases) -> "MatplotlibFigure":
+    """Draw the depth matrices, a row of two maps per model and room. Rooms whose weights are all 1 show shares.
+
+    Args:
+        rows: see `depth_rows`.
+        language: of the labels.
+    """
+    telling = [row for row in rows if learns(row["room"]) or not has_plain_weights(row["room"])]
+    chosen = (telling or rows)[:_MOST_IN_FIGURE]
+    drawn = new_figure(8.2, 0.5 + 2.9 * len(chosen))
+    for panels, row in zip(drawn.subplots(len(chosen), 2, squeeze=False), chosen, strict=True):
+        room = row["room"]
+        name = "weights" if learns(room) or not has_plain_weights(room) else "shares"
+        matrix = room.matrices[name]
+        maps = ((matrix.end, name), (matrix.difference, f"{name}_change"))
+        for axes, (values, key) in zip(panels, maps, strict=True):
+            if values is None:
+                axes.set_visible(False)
+                continue
+            most = float(np.abs(values).max()) or 1.0
+            masked = np.ma.masked_equal(values, 0.0)
+            image = axes.imshow(masked, cmap=_COLOURS, vmin=-most, vmax=most, aspect="auto", interpolation="nearest")
+            bar = drawn.colorbar(image, ax=axes, shrink=0.9)
+            bar.ax.tick_params(labelsize=7)
+            tidy(
+                axes, title=f"{row['variant']}  {room.kind}: {t(f'depth.{key}')}", across=t("depth.source"), grid="both"
+            )
+            axes.grid(visible=False)
+            axes.set_ylabel(t("depth.read"), fontsize=9)
+            for set_ticks, names in ((axes.set_xticks, room.sources), (axes.set_yticks, room.reads)):
+                places = list(range(0, len(names), max(1, len(names) // 8)))
+                set_ticks(places, [_short_name(names[place]) for place in places])
+            axes.tick_params(axis="x", labelrotation=45)
+    return drawn
+
+
+def _short_name(name: str) -> str:
+    return name.replace("feedforward", "ffn").replace("attention", "att")
+
+
 def _rows(snapshot: Snapshot, t: Phrases) -> Rows:
     return depth_rows(snapshot)
 
 
-def _figure_table(rows: Rows, t: Phrases) -> Table:
+def _figure_table(rows: Rows, t: Phrases) -> ResultTable:
     columns = (
         Column("variant", t("common.model"), side="l"),
         Column("read", t("depth.read"), side="l"),
@@ -103,11 +160,11 @@ def _figure_table(rows: Rows, t: Phrases) -> Table:
     lines = [
         {"variant": row["variant"], **vars(change)} for row in rows for change in largest_changes(row["room"], most=5)
     ]
-    return Table(columns, lines)
+    return ResultTable(columns, lines)
 
 
 def _files(snapshot: Snapshot, rows: Rows) -> Mapping[str, str]:
-    return {"depth.csv": Table.of(cells(rows)).csv()}
+    return {"depth.csv": ResultTable.of(cells(rows)).csv()}
 
 
 class DepthSection(Section):

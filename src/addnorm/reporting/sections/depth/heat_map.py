@@ -14,7 +14,7 @@ _LAST = {"close": "out", "embedding": "emb", "table": "table"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cell:
+class MatrixCell:
     """A cell that is not zero."""
 
     row: int
@@ -33,7 +33,7 @@ class HeatMap:
     """Of its title and explanation among the phrases."""
     rows: int
     columns: int
-    cells: tuple[Cell, ...]
+    cells: tuple[MatrixCell, ...]
     row_marks: tuple[tuple[float, str], ...]
     column_marks: tuple[tuple[float, str], ...]
     largest: float
@@ -52,6 +52,8 @@ def heat_map(
         sources: names of the columns.
         largest: size that has the full colour; maps that are compared share it.
     """
+    # Zeros are not cells: a causal map is half empty, and a browser draws each cell as an element. For the same
+    # reason large maps have no texts, and cells too faint to see are left out below.
     places = [(int(r), int(s)) for r, s in np.argwhere(np.abs(matrix) > 0)]
     titled = len(places) <= _MOST_TITLES
     full = largest or 1.0
@@ -60,9 +62,12 @@ def heat_map(
         rows=len(reads),
         columns=len(sources),
         cells=tuple(
-            Cell(
+            MatrixCell(
                 row=r,
                 column=s,
+                # Size is opacity and sign is colour plus a dash, so that the map reads on dark and light pages,
+                # printed and without colour vision. `largest` comes from outside, since maps that are compared share
+                # it.
                 opacity=min(1.0, abs(float(matrix[r, s])) / full),
                 is_negative=bool(matrix[r, s] < 0),
                 title=f"{reads[r]} ← {sources[s]}: {matrix[r, s]:.3g}" if titled else "",
@@ -78,6 +83,8 @@ def heat_map(
 
 def _marks(names: Sequence[str], most: int = 12) -> tuple[tuple[float, str], ...]:
     """The layers' numbers in the middle of their rows or columns, thinned out, and names that belong to no layer."""
+    # Sites are named `3.attention`, `3.feedforward`: a layer has one mark in the middle of its rows, whatever number
+    # of branches its block has. Every step-th layer is marked, and always the names outside the layers.
     of_layer: dict[str, list[int]] = {}
     for place, name in enumerate(names):
         of_layer.setdefault(name.partition(".")[0], []).append(place)

@@ -18,7 +18,7 @@ _RESCALED = 1e-4
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change:
+class WeightChange:
     """A weight that training has changed."""
 
     read: str
@@ -62,7 +62,7 @@ def is_rescaled(room: DepthOverSeeds) -> bool:
     return bool(np.abs(end[end != 0] - 1).max(initial=0.0) <= _RESCALED)
 
 
-def largest_changes(room: DepthOverSeeds, name: str = "weights", most: int = 8) -> list[Change]:
+def largest_changes(room: DepthOverSeeds, name: str = "weights", most: int = 8) -> list[WeightChange]:
     """The cells that training has changed most, largest first."""
     matrix = room.matrices[name]
     if matrix.start is None or matrix.difference is None:
@@ -70,7 +70,7 @@ def largest_changes(room: DepthOverSeeds, name: str = "weights", most: int = 8) 
     order = np.argsort(-np.abs(matrix.difference), axis=None)[:most]
     cells = [divmod(int(place), len(room.sources)) for place in order]
     return [
-        Change(
+        WeightChange(
             read=room.reads[read],
             source=room.sources[source],
             start=float(matrix.start[read, source]),

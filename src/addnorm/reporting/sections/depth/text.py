@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from addnorm.reporting.formats.listing import grouped
-from addnorm.reporting.formats.table import Column, Table, at, dashed
+from addnorm.reporting.formats.table import Column, ResultTable, at, dashed
 from addnorm.reporting.sections.depth.matrices import has_plain_weights, is_rescaled, largest_changes, learns
 from addnorm.statistics.over_seeds import DepthOverSeeds, depth_over_seeds
 
@@ -61,7 +61,7 @@ def _matrix(room: DepthOverSeeds, name: str, width: int) -> str:
         for place, source in enumerate(room.sources)
     )
     rows = list(zip(room.reads, room.matrices[name].end, strict=True))
-    return Table([Column("reads", side="l", value=lambda row: _short(row[0])), *columns], rows).text(width)
+    return ResultTable([Column("reads", side="l", value=lambda row: _short(row[0])), *columns], rows).text(width)
 
 
 def _changes(room: DepthOverSeeds) -> str:
@@ -75,7 +75,7 @@ def _changes(room: DepthOverSeeds) -> str:
     ]
     if room.seeds == 1:
         del columns[4]
-    return Table(columns, largest_changes(room)).text()
+    return ResultTable(columns, largest_changes(room)).text()
 
 
 def _short(name: str) -> str:

@@ -4,9 +4,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from addnorm.reporting.figure import Rows
 from addnorm.reporting.measures import measures
 from addnorm.reporting.reading.inspections import insights
-from addnorm.reporting.section import Rows
 from addnorm.reporting.snapshot import Snapshot
 
 
@@ -21,14 +21,14 @@ def layer_rows(snapshot: Snapshot, key: str) -> Rows:
 
 
 def _rows(snapshot: Snapshot, known: Mapping[str, Mapping[str, Any]], key: str) -> Rows:
-    found: Rows = []
+    rows: Rows = []
     for place, model in enumerate(snapshot.models):
         contents = [known[of.name] for of in snapshot.measured_in(model) if of.name in known]
         start, end = (
             [_by_layer(content[when], key) for content in contents if when in content] for when in ("start", "end")
         )
         for layer in sorted({layer for of in end for layer in of}):
-            found.append(
+            rows.append(
                 {
                     "variant": model,
                     "place": place,
@@ -37,7 +37,7 @@ def _rows(snapshot: Snapshot, known: Mapping[str, Mapping[str, Any]], key: str) 
                     "end": [of[layer] for of in end if layer in of],
                 }
             )
-    return found
+    return rows
 
 
 def insight_table(snapshot: Snapshot) -> Rows:

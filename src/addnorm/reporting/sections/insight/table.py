@@ -8,7 +8,7 @@ from typing import Any
 
 from addnorm.reporting.formats.latex import escaped, significant
 from addnorm.reporting.formats.numbers import mean_of_known, spread
-from addnorm.reporting.formats.table import Column, Table, at
+from addnorm.reporting.formats.table import Column, ResultTable, at
 from addnorm.reporting.measures import measures
 
 _MOST_LAYERS = 6
@@ -28,9 +28,9 @@ def legend(width: int = 100) -> str:
     return textwrap.fill(" ".join([*parts, "A column is missing where the model has no such thing."]), width)
 
 
-def text(found: Mapping[str, Any], width: int = 100) -> str:
+def text(inspected: Mapping[str, Any], width: int = 100) -> str:
     """The text output of `addnorm inspect`, not wider than `width`."""
-    runs = found["runs"]
+    runs = inspected["runs"]
     parts = [_run(run, width) for run in runs] if len(runs) == 1 else [_summary(runs, width)]
     parts.append(
         legend(width)
@@ -38,7 +38,7 @@ def text(found: Mapping[str, Any], width: int = 100) -> str:
         else "Layer by layer: give one run's folder. All of it: --json, or insight.json."
     )
     parts += [textwrap.fill(f"Not found: {sentence}", width) for run in runs for sentence in run.get("missing", ())]
-    parts += [f"skipped {name}: {reason}" for name, reason in found["skipped"].items()]
+    parts += [f"skipped {name}: {reason}" for name, reason in inspected["skipped"].items()]
     return "\n\n".join(parts)
 
 
@@ -76,7 +76,7 @@ def _measure_table(key: str, about: str, values: Mapping[tuple[str, str, int], S
         for name in names
     ]
     columns = (Column(str(layer), form=significant, value=at(layer)) for layer in shown)
-    return Table([Column("variant", form=escaped, side="l"), *columns], rows).latex(about)
+    return ResultTable([Column("variant", form=escaped, side="l"), *columns], rows).latex(about)
 
 
 def _run(run: Mapping[str, Any], width: int) -> str:
@@ -94,7 +94,7 @@ def _run(run: Mapping[str, Any], width: int) -> str:
         state = f"loss {_number(run['end']['loss'])} on {data['text']}" if has_loss else f"measured on {data['text']}"
     titles = columns() if "start" in run else columns() | {"gradient": "gradient"}
     shown = {key: title for key, title in titles.items() if any(key in row for row in rows)}
-    layers = Table(
+    layers = ResultTable(
         [
             Column(key, title, side="l" if key == "layer" else "r", value=partial(_cell, key=key))
             for key, title in shown.items()
@@ -128,7 +128,7 @@ def _summary(runs: Sequence[Mapping[str, Any]], width: int) -> str:
         Column("one-hot", value=end(-1, "one_hot")),
         Column("own scores, last", value=end(-1, "own_share")),
     )
-    return Table(columns, runs).text(width)
+    return ResultTable(columns, runs).text(width)
 
 
 def _ratio(one: float | None, other: float | None) -> str:

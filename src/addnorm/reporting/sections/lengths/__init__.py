@@ -4,11 +4,12 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from addnorm.reporting.figure import Figure, Rows
 from addnorm.reporting.formats.numbers import fixed, interval, percent
-from addnorm.reporting.formats.table import Column, Table
+from addnorm.reporting.formats.table import Column, ResultTable
 from addnorm.reporting.reading.foreign import is_foreign
 from addnorm.reporting.reading.study_files import content_of
-from addnorm.reporting.section import Figure, Rows, Section
+from addnorm.reporting.section import Section
 from addnorm.reporting.sections.lengths.evaluation import NAME, lengths
 from addnorm.reporting.sections.lengths.figure import figure
 from addnorm.reporting.sections.lengths.table import csv, latex
@@ -29,7 +30,7 @@ def length_rows(snapshot: Snapshot, t: Phrases) -> Rows:
     return list(content_of(snapshot, NAME)["rows"]) if lengths(snapshot) is not None else []
 
 
-def _figure_table(rows: Rows, t: Phrases) -> Table:
+def _figure_table(rows: Rows, t: Phrases) -> ResultTable:
     columns = (
         Column("label", t("common.model"), side="l"),
         Column("length", t("figures.tokens")),
@@ -44,7 +45,7 @@ def _figure_table(rows: Rows, t: Phrases) -> Table:
         if row["length"] == longest
         for bucket in row["buckets"]
     ]
-    return Table(columns, [*rows, *buckets])
+    return ResultTable(columns, [*rows, *buckets])
 
 
 def _files(snapshot: Snapshot, rows: Rows) -> Mapping[str, str]:

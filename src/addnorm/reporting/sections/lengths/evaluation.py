@@ -14,7 +14,7 @@ NAME = "extrapolation.json"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
+class EvaluatedModel:
     """A model, with the switches that were on."""
 
     label: str
@@ -36,7 +36,7 @@ class Mark:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Panel:
+class LengthPanel:
     """One measure against the length."""
 
     measure: str
@@ -58,8 +58,8 @@ class AtLengths:
     margin: float
     """In thousandths of a nat."""
     references: tuple[str, ...]
-    lines: tuple[Line, ...]
-    panels: tuple[Panel, ...]
+    lines: tuple[EvaluatedModel, ...]
+    panels: tuple[LengthPanel, ...]
     xs: tuple[float, ...]
     """Per cent across a panel, one per length."""
     notes: tuple[tuple[str, Any], ...]
@@ -80,7 +80,7 @@ def _read(content: Mapping[str, Any]) -> AtLengths:
     rows = {(row["label"], row["length"]): row for row in content["rows"]}
     references = tuple(map(str, content["references"]))
     lines = tuple(
-        Line(
+        EvaluatedModel(
             label=str(line["label"]),
             variant=str(line["variant"]),
             style=place,
@@ -119,9 +119,9 @@ def _cell(row: Mapping[str, Any], references: Sequence[str]) -> Mapping[str, Any
     return cell
 
 
-def _panel(measure: str, lines: Sequence[Line], xs: Sequence[float]) -> Panel | None:
+def _panel(measure: str, lines: Sequence[EvaluatedModel], xs: Sequence[float]) -> LengthPanel | None:
     factor, digits = (100.0, 2) if measure == "accuracy" else (1.0, 4)
-    found: list[tuple[Line, list[tuple[float, float, float]]]] = []
+    drawn: list[tuple[EvaluatedModel, list[tuple[float, float, float]]]] = []
     for place, line in enumerate(lines):
         # Lines are offset so that equal means and wide intervals do not hide each other.
         aside = min(1.4 * len(lines), 55 / len(xs)) * (place / max(1, len(lines) - 1) - 0.5)
@@ -130,8 +130,8 @@ def _panel(measure: str, lines: Sequence[Line], xs: Sequence[float]) -> Panel | 
             mean, reach = cell[measure], cell[f"{measure}_reach"]
             if mean is not None:
                 points.append((x + aside, factor * mean, factor * (reach or 0.0)))
-        found.append((line, points))
-    means = [mean for _, points in found for _, mean, _ in points]
+        drawn.append((line, points))
+    means = [mean for _, points in drawn for _, mean, _ in points]
     if not means:
         return None
     # With few seeds, intervals are far wider than the differences between means; they are cut off at the panel's edge.
@@ -141,7 +141,7 @@ def _panel(measure: str, lines: Sequence[Line], xs: Sequence[float]) -> Panel | 
     def y(value: float) -> float:
         return max(0.0, min(100.0, 100 * (high - value) / (high - low)))
 
-    return Panel(
+    return LengthPanel(
         measure=measure,
         y_ticks=tuple((y(at), trimmed(at, digits)) for at in ticks(low, high, 4)),
         lines=tuple(
@@ -150,6 +150,6 @@ def _panel(measure: str, lines: Sequence[Line], xs: Sequence[float]) -> Panel | 
                 line.label,
                 tuple(Mark(x=x, y=y(mean), low=y(mean - reach), high=y(mean + reach)) for x, mean, reach in points),
             )
-            for line, points in found
+            for line, points in drawn
         ),
     )

@@ -3,77 +3,56 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from addnorm.reporting.drawing.figure_style import finished, legend_below, new_figure, style, tidy
-from addnorm.words import phrases
+from addnorm.reporting.drawing.figure_style import figure_of, legend_below, new_figure, tidy, with_whiskers
+from addnorm.reporting.formats.listing import grouped
+from addnorm.words import Phrases
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Point = tuple[float, float | None, Sequence[float] | None]
-"""Position, value and its interval."""
 
-
-def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "Figure":
+@figure_of("row of an evaluation at lengths")
+def figure(rows: Sequence[Mapping[str, Any]], t: Phrases) -> "Figure":
     """The figure of an evaluation at lengths.
 
     Args:
         rows: `rows` of `addnorm extrapolate --json`: one per model and length.
-        language: of the texts.
-
-    Raises:
-        ValueError: there are no rows.
-        UnknownName: no such language.
+        language: of the labels.
     """
-    if not rows:
-        raise ValueError("a figure needs at least one row of an evaluation at lengths, got none.")
-    models = list(dict.fromkeys(row["label"] for row in rows))
+    models = grouped(rows, lambda row: str(row["label"]))
     lengths = sorted({row["length"] for row in rows})
     trained = min(row["length"] // row["multiple"] for row in rows)
     drawn = new_figure(13.5, 4.6)
     accuracy, loss, inside = drawn.subplots(1, 3)
-    for place, model in enumerate(models):
+    for place, (model, of_model) in enumerate(models):
         aside = 2 ** (0.12 * (place / max(1, len(models) - 1) - 0.5))  # so that equal points do not hide each other
-        of_model = sorted((row for row in rows if row["label"] == model), key=lambda row: row["length"])
-        at = [aside * row["length"] for row in of_model]
-        shares = [(x, row["accuracy"], row["accuracy_interval"]) for x, row in zip(at, of_model, strict=True)]
-        _line(accuracy, place, model, shares, 100.0)
-        _line(
-            loss,
-            place,
-            model,
-            [(x, row["loss"], row["loss_interval"]) for x, row in zip(at, of_model, strict=True)],
-            1.0,
-        )
-        buckets = of_model[-1]["buckets"] if of_model[-1]["length"] == lengths[-1] else []
-        middles = [(aside * (b["from"] + b["to"]) / 2, b["loss"], b["loss_interval"]) for b in buckets]
-        _line(inside, place, model, middles, 1.0)
-    across = phrases(language)("plot.test_length")
-    _finish(accuracy, phrases(language)("plot.accuracy_at"), across, lengths, trained)
-    _finish(loss, phrases(language)("plot.loss_at"), across, lengths, trained)
-    title = phrases(language)("plot.loss_in_windows", length=str(lengths[-1]))
-    _finish(inside, title, phrases(language)("plot.place_in_window"), lengths, trained)
+        of_model.sort(key=lambda row: row["length"])
+        longest = of_model[-1]
+        buckets = longest["buckets"] if longest["length"] == lengths[-1] else []
+        middles = [{**bucket, "length": (bucket["from"] + bucket["to"]) / 2} for bucket in buckets]
+        _line(accuracy, place, model, of_model, "accuracy", aside, 100.0)
+        _line(loss, place, model, of_model, "loss", aside, 1.0)
+        _line(inside, place, model, middles, "loss", aside, 1.0)
+    _finish(accuracy, t("plot.accuracy_at"), t("plot.test_length"), lengths, trained)
+    _finish(loss, t("plot.loss_at"), t("plot.test_length"), lengths, trained)
+    _finish(inside, t("plot.loss_in_windows", length=str(lengths[-1])), t("plot.place_in_window"), lengths, trained)
     legend_below(drawn, loss)
-    return finished(drawn)
+    return drawn
 
 
-def _line(axes: "Axes", place: int, name: str, points: Sequence[Point], factor: float) -> None:
-    known = [(x, factor * y, ends) for x, y, ends in points if y is not None]
-    if not known:
-        return
-    axes.errorbar(
-        [x for x, _, _ in known],
-        [y for _, y, _ in known],
-        yerr=[
-            [0.0 if ends is None else y - factor * ends[0] for _, y, ends in known],
-            [0.0 if ends is None else factor * ends[1] - y for _, y, ends in known],
-        ],
-        label=name,
-        linewidth=1.1,
-        elinewidth=0.7,
-        markersize=4.5,
-        **style(place),
-    )
+def _line(
+    axes: "Axes", place: int, name: str, rows: Sequence[Mapping[str, Any]], key: str, aside: float, factor: float
+) -> None:
+    """Draw the known values of a measure against the length, with their intervals."""
+    points = []
+    for row in rows:
+        if row[key] is not None:
+            y, ends = factor * row[key], row[f"{key}_interval"]
+            whiskers = (0.0, 0.0) if ends is None else (y - factor * ends[0], factor * ends[1] - y)
+            points.append((aside * row["length"], y, *whiskers))
+    if points:
+        with_whiskers(axes, place, name, points)
 
 
 def _finish(axes: "Axes", title: str, across: str, lengths: Sequence[int], trained: int) -> None:

@@ -10,40 +10,41 @@ from functools import partial
 from typing import Any, Literal
 
 from addnorm.reporting.formats.latex import escaped, number
-from addnorm.reporting.formats.table import Column, Table, against, at, dashed
+from addnorm.reporting.formats.measured import comparison_text, thousandths
+from addnorm.reporting.formats.table import Column, ResultTable, against, at, dashed
 from addnorm.reporting.formats.text_table import warned
 
 
-def text(found: Mapping[str, Any], width: int = 100) -> str:
+def text(evaluation: Mapping[str, Any], width: int = 100) -> str:
     """The tables for a terminal, without colour."""
-    lengths = found["lengths"]
-    percent = f"{100 * found['confidence']:g}"
+    lengths = evaluation["lengths"]
+    percent = f"{100 * evaluation['confidence']:g}"
     about = (
-        f"Trained at {found['trained']} tokens, evaluated at {', '.join(map(str, lengths))}; {_scored(found)}. "
-        f"{_intervals(found, percent)}"
+        f"Trained at {evaluation['trained']} tokens, evaluated at {', '.join(map(str, lengths))}; {_scored(evaluation)}. "
+        f"{_intervals(evaluation, percent)}"
     )
     parts = [textwrap.fill(about, width)]
     for heading, cell in (("Accuracy, %", _accuracy), ("Loss, nats per token", _loss), ("Perplexity", _perplexity)):
-        parts.append(f"{heading}:\n{_by_length(found, cell).text(width)}")
-    for reference in found["references"]:
-        compared = _by_length(found, partial(_verdict, reference), side="l")
+        parts.append(f"{heading}:\n{_by_length(evaluation, cell).text(width)}")
+    for reference in evaluation["references"]:
+        compared = _by_length(evaluation, partial(_verdict, reference), side="l")
         compared.rows = [line for line in compared.rows if line["label"] != reference]
-        heading = f"Loss against {reference}, thousandths of a nat (margin {1000 * found['margin']:g}):"
+        heading = f"Loss against {reference}, thousandths of a nat (margin {1000 * evaluation['margin']:g}):"
         parts += [f"{heading}\n{block}" for block in (compared.blocks(width) if compared.rows else ())]
-    longest = [row for row in found["rows"] if row["length"] == lengths[-1] and row["buckets"]]
+    longest = [row for row in evaluation["rows"] if row["length"] == lengths[-1] and row["buckets"]]
     if longest:
         buckets = [
             (f"{b['from']}-{b['to'] - 1}", at("buckets", place)) for place, b in enumerate(longest[0]["buckets"])
         ]
         for measure, cell in (("Loss", _plain_loss), ("Accuracy, %,", _plain_accuracy), ("Perplexity", _perplexity)):
             columns = (Column(name, form=cell, value=value) for name, value in buckets)
-            table = Table([Column("label", "", side="l"), *columns], longest)
+            table = ResultTable([Column("label", "", side="l"), *columns], longest)
             parts.append(f"{measure} by position in windows of {lengths[-1]}:\n{table.text(width)}")
-    parts += warned(found["warnings"], width)
+    parts += warned(evaluation["warnings"], width)
     return "\n\n".join(parts) + "\n"
 
 
-def csv(found: Mapping[str, Any]) -> str:
+def csv(evaluation: Mapping[str, Any]) -> str:
     """One line per model and length, numbers in full precision, an empty cell for None."""
 
     def ends(measure: str) -> list[Column]:
@@ -55,53 +56,54 @@ def csv(found: Mapping[str, Any]) -> str:
         Column("accuracy"),
         *ends("accuracy"),
         Column("perplexity"),
-        *(column for reference in found["references"] for column in against(reference)),
+        *(column for reference in evaluation["references"] for column in against(reference)),
     )
-    return Table(columns, found["rows"]).csv()
+    return ResultTable(columns, evaluation["rows"]).csv()
 
 
-def latex(found: Mapping[str, Any]) -> str:
+def latex(evaluation: Mapping[str, Any]) -> str:
     r"""Su's (2023) table of accuracies as a `tabular` with booktabs rules."""
     table = _by_length(
-        found, lambda row: number(None if row["accuracy"] is None else 100 * row["accuracy"], 2), name=escaped
+        evaluation, lambda row: number(None if row["accuracy"] is None else 100 * row["accuracy"], 2), name=escaped
     )
     return table.latex(
-        f"Accuracy in per cent, trained at {found['trained']} tokens; {_scored(found)}. Intervals are in the CSV file."
+        f"Accuracy in per cent, trained at {evaluation['trained']} tokens; {_scored(evaluation)}. "
+        "Intervals are in the CSV file."
     )
 
 
-def _scored(found: Mapping[str, Any]) -> str:
-    if found["scoring"] == "window":
+def _scored(evaluation: Mapping[str, Any]) -> str:
+    if evaluation["scoring"] == "window":
         return "every position of every window is scored, and every length scores the same targets"
-    return f"every length is scored on the same {found['ending']} targets at the end of each segment of text"
+    return f"every length is scored on the same {evaluation['ending']} targets at the end of each segment of text"
 
 
-def _intervals(found: Mapping[str, Any], percent: str) -> str:
+def _intervals(evaluation: Mapping[str, Any], percent: str) -> str:
     """A sentence on what the intervals are over."""
     together = f"hold for all lengths together with {percent} % confidence"
-    if found.get("intervals_over") != "segments":  # results of earlier versions are of studies
+    if evaluation.get("intervals_over") != "segments":  # results of earlier versions are of studies
         return f"All intervals are over seeds, and {together}."
-    pieces = f"the {found['stretches']} segments of {found['stretch']} tokens of this text"
-    if all(row["loss_interval"] is None for row in found["rows"]):
+    pieces = f"the {evaluation['stretches']} segments of {evaluation['stretch']} tokens of this text"
+    if all(row["loss_interval"] is None for row in evaluation["rows"]):
         return f"No intervals: {pieces} are too few."
     return f"All intervals are over {pieces}, and {together}; they say nothing about other seeds."
 
 
 def _by_length(
-    found: Mapping[str, Any],
+    evaluation: Mapping[str, Any],
     cell: Callable[[Mapping[str, Any]], str],
     *,
     side: Literal["l", "r"] = "r",
     name: Callable[[str], str] = str,
-) -> Table:
+) -> ResultTable:
     """A line per model, and a column per length with what `cell` says of a row."""
-    rows = {(row["label"], row["length"]): row for row in found["rows"]}
-    columns = (Column(str(length), form=cell, side=side, value=at(length)) for length in found["lengths"])
+    rows = {(row["label"], row["length"]): row for row in evaluation["rows"]}
+    columns = (Column(str(length), form=cell, side=side, value=at(length)) for length in evaluation["lengths"])
     lines = [
-        {"label": line["label"], **{length: rows[line["label"], length] for length in found["lengths"]}}
-        for line in found["lines"]
+        {"label": line["label"], **{length: rows[line["label"], length] for length in evaluation["lengths"]}}
+        for line in evaluation["lines"]
     ]
-    return Table([Column("label", "", name, "l"), *columns], lines)
+    return ResultTable([Column("label", "", name, "l"), *columns], lines)
 
 
 def _accuracy(row: Mapping[str, Any]) -> str:
@@ -131,12 +133,4 @@ def _with_reach(mean: float | None, interval: Sequence[float] | None, digits: in
 
 def _verdict(reference: str, row: Mapping[str, Any]) -> str:
     versus = row["versus"].get(reference)
-    if versus is None:
-        return "-"
-    cell = versus["verdict"] or "no verdict"
-    if versus["difference"] is not None:
-        cell += f" {1000 * versus['difference']:+.1f}"
-    if versus["interval"] is not None:
-        low, high = (1000 * end for end in versus["interval"])
-        cell += f" [{low:+.1f}, {high:+.1f}]"
-    return cell
+    return "-" if versus is None else comparison_text(versus, thousandths)

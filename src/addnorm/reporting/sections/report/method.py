@@ -51,10 +51,10 @@ def _statistics(snapshot: Snapshot) -> _Sentences:
     if ranking is None:
         return []
     percent = f"{100 * ranking.confidence:g} %"
-    found: _Sentences = [("model", {})]
+    sentences: _Sentences = [("model", {})]
     if ranking.noise_sd is not None:
-        found.append(("noise", {"sd": f"{ranking.noise_sd:.2g}", "df": ranking.noise_df}))
-    found += [
+        sentences.append(("noise", {"sd": f"{ranking.noise_sd:.2g}", "df": ranking.noise_df}))
+    sentences += [
         ("error", {}),
         ("holm", {"family": ranking.family, "alpha": f"{100 * (1 - ranking.confidence):g} %"}),
         ("intervals", {"confidence": percent}),
@@ -65,14 +65,14 @@ def _statistics(snapshot: Snapshot) -> _Sentences:
         ("repeats", {}),
     ]
     if ranking.tuning is not None:
-        found.append(("tuned", {"seeds": ", ".join(map(str, ranking.tuning.seeds))}))
+        sentences.append(("tuned", {"seeds": ", ".join(map(str, ranking.tuning.seeds))}))
     if not ranking.noise_even:
-        found.append(("uneven", {}))
+        sentences.append(("uneven", {}))
     if ranking.set_apart:
-        found.append(("set_apart", {"names": ", ".join(ranking.set_apart)}))
+        sentences.append(("set_apart", {"names": ", ".join(ranking.set_apart)}))
     if ranking.noisy_references:
-        found.append(("noisy", {"names": ", ".join(ranking.noisy_references)}))
-    return found
+        sentences.append(("noisy", {"names": ", ".join(ranking.noisy_references)}))
+    return sentences
 
 
 def _looks(snapshot: Snapshot) -> _Sentences:
@@ -80,10 +80,10 @@ def _looks(snapshot: Snapshot) -> _Sentences:
         known = [look for look in peeks(snapshot.path) if look.get("finished", 0) > 0]
     except AddnormError as error:
         return [("looks_unknown", {"reason": str(error)})]
-    found: _Sentences = [("looked", {"count": len(known)})]
+    sentences: _Sentences = [("looked", {"count": len(known)})]
     later = snapshot.ranking.added_after_look if snapshot.ranking is not None else ()
-    found.append(("added", {"seeds": ", ".join(map(str, later))}) if later else ("none_added", {}))
-    return found
+    sentences.append(("added", {"seeds": ", ".join(map(str, later))}) if later else ("none_added", {}))
+    return sentences
 
 
 def _insight(snapshot: Snapshot) -> _Sentences:
@@ -107,11 +107,11 @@ def _insight(snapshot: Snapshot) -> _Sentences:
 
 def _limits(snapshot: Snapshot) -> _Sentences:
     corpus = _spec(snapshot).get("corpus", {}).get("kind", "?")
-    found: _Sentences = [("scale", {"corpus": corpus})]
+    sentences: _Sentences = [("scale", {"corpus": corpus})]
     waiting = [run for run in snapshot.runs if run.state not in ("finished", "failed", "diverged")]
     lost = [run for run in snapshot.runs if run.state in ("failed", "diverged")]
     if waiting:
-        found.append(("provisional", {"count": len(waiting), "all": len(snapshot.runs)}))
+        sentences.append(("provisional", {"count": len(waiting), "all": len(snapshot.runs)}))
     if lost:
-        found.append(("lost", {"names": ", ".join(run.run for run in lost)}))
-    return found
+        sentences.append(("lost", {"names": ", ".join(run.run for run in lost)}))
+    return sentences

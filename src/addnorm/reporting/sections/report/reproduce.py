@@ -13,7 +13,7 @@ from addnorm.reporting.view import View
 from addnorm.words import command_line
 
 STUDY_FILE = "study.yaml"
-"""The study file's name, beside the report."""
+"""The study file's name, in the folder of the report."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ class ReproduceSection(Section):
 
     def values(self, snapshot: Snapshot, view: View) -> Mapping[str, Any]:
         if view.report is None:
-            raise ValueError("the section names files beside a report, and no report is being written.")
+            raise ValueError("the section names files of a report, and no report is being written.")
         return {"reproduction": reproduction(snapshot, view.report.html), "study_file": STUDY_FILE}
 
 

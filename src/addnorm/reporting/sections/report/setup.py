@@ -93,43 +93,43 @@ class _Shared:
         return [f"{path} = {value}" for path, value in self._left.items() if path.startswith(f"{root}.")]
 
 
-def _said(t: Phrases, key: str, values: Mapping[str, str] | None) -> list[str]:
+def _sentence(t: Phrases, key: str, values: Mapping[str, str] | None) -> list[str]:
     return [] if values is None else [t(f"setup.{key}", **values)]
 
 
 def _models(snapshot: Snapshot, settings: _Shared, t: Phrases) -> list[str]:
     comma = t("joint.comma")
-    found = [t("setup.compared", count=len(snapshot.variants), names=comma.join(snapshot.variants))]
+    sentences = [t("setup.compared", count=len(snapshot.variants), names=comma.join(snapshot.variants))]
     if snapshot.references:
-        found.append(t("setup.references", names=comma.join(snapshot.references)))
-    found += _said(t, "width", settings.take(width="model.width", hidden="model.hidden"))
-    found += _said(t, "depth", settings.take(depth="model.depth"))
-    found += _said(t, "heads", settings.take(heads="model.heads", kv_heads="model.kv_heads"))
-    found += _said(t, "length", settings.take(length="model.max_seq"))
+        sentences.append(t("setup.references", names=comma.join(snapshot.references)))
+    sentences += _sentence(t, "width", settings.take(width="model.width", hidden="model.hidden"))
+    sentences += _sentence(t, "depth", settings.take(depth="model.depth"))
+    sentences += _sentence(t, "heads", settings.take(heads="model.heads", kv_heads="model.kv_heads"))
+    sentences += _sentence(t, "length", settings.take(length="model.max_seq"))
     others = [room for room in MECHANISM_ROOMS if room not in (*_NAMED_FIRST, "bias")]  # the field of "bias" is qk_bias
     parts = [
         f"{field} {part}" for field in (*_NAMED_FIRST, *others) if (part := settings.part(f"model.{field}")) is not None
     ]
     if parts:
-        found.append(t("setup.parts", parts=t("joint.semicolon").join(parts)))
+        sentences.append(t("setup.parts", parts=t("joint.semicolon").join(parts)))
     counts = [of["parameters"] for of in counted_costs(snapshot).values() if "parameters" in of]
     if counts:
         least, most = quantity(min(counts)), quantity(max(counts))
         key = "parameters" if least == most else "parameters_between"
-        found.append(t(f"setup.{key}", least=least, most=most))
-    return found
+        sentences.append(t(f"setup.{key}", least=least, most=most))
+    return sentences
 
 
 def _data(snapshot: Snapshot, settings: _Shared, t: Phrases) -> list[str]:
-    found = []
+    sentences = []
     corpus, tokenizer = settings.part("corpus"), settings.part("tokenizer")
     vocab = settings.take(vocab="model.vocab")
     if corpus is not None:
-        found.append(t("setup.corpus", corpus=corpus))
+        sentences.append(t("setup.corpus", corpus=corpus))
     data = content_of(snapshot, "data/dataset.json")
     train, held = data.get("train"), data.get("held")
     if isinstance(train, dict) and isinstance(held, dict) and "tokens" in train and "tokens" in held:
-        found.append(
+        sentences.append(
             t(
                 "setup.amount",
                 train=quantity(train["tokens"]),
@@ -139,35 +139,35 @@ def _data(snapshot: Snapshot, settings: _Shared, t: Phrases) -> list[str]:
             )
         )
     if tokenizer is not None:
-        found.append(t("setup.tokenizer", tokenizer=tokenizer))
-    return found + _said(t, "vocab", vocab)
+        sentences.append(t("setup.tokenizer", tokenizer=tokenizer))
+    return sentences + _sentence(t, "vocab", vocab)
 
 
 def _training(snapshot: Snapshot, settings: _Shared, t: Phrases) -> list[str]:
     spec = snapshot.spec(snapshot.variants[0])
     training, objective = spec["training"], settings.take(objective="model.objective")
-    found = []
+    sentences = []
     steps = settings.take(steps="training.steps", batch="training.batch", seq="training.seq")
     if steps is not None:
-        found.append(t("method.trained", **steps))
+        sentences.append(t("method.trained", **steps))
         tokens = int(training["steps"]) * int(training["batch"]) * int(training["seq"])
-        found.append(t("setup.tokens", tokens=quantity(tokens)))
+        sentences.append(t("setup.tokens", tokens=quantity(tokens)))
         if snapshot.train_tokens:
-            found.append(t("setup.passes", share=times(tokens / snapshot.train_tokens)))
+            sentences.append(t("setup.passes", share=times(tokens / snapshot.train_tokens)))
     seeds = sorted({run.seed for run in snapshot.runs})
-    found.append(t("setup.seeds", seeds=", ".join(map(str, seeds))))
+    sentences.append(t("setup.seeds", seeds=", ".join(map(str, seeds))))
     optimizer, schedule = settings.part("training.optimizer"), settings.part("training.schedule")
-    found += [t("setup.optimizer", optimizer=optimizer)] if optimizer else []
-    found += [t("setup.schedule", schedule=schedule)] if schedule else []
-    found += _said(t, "clip", settings.take(clip="training.clip"))
-    found += _said(t, "precision", settings.take(precision="training.precision"))
+    sentences += [t("setup.optimizer", optimizer=optimizer)] if optimizer else []
+    sentences += [t("setup.schedule", schedule=schedule)] if schedule else []
+    sentences += _sentence(t, "clip", settings.take(clip="training.clip"))
+    sentences += _sentence(t, "precision", settings.take(precision="training.precision"))
     scored = settings.take(sequences="training.eval_sequences")
     if scored is not None and steps is not None:
-        found.append(t("method.scored", **scored, seq=steps["seq"]))
+        sentences.append(t("method.scored", **scored, seq=steps["seq"]))
     if objective is not None:
-        found.append(t("method.masked" if objective["objective"] == "masked" else "method.causal"))
-    found.append(t("method.paired_apart" if "training.batch" in snapshot.differing else "method.paired"))
-    return found
+        sentences.append(t("method.masked" if objective["objective"] == "masked" else "method.causal"))
+    sentences.append(t("method.paired_apart" if "training.batch" in snapshot.differing else "method.paired"))
+    return sentences
 
 
 def _rates(snapshot: Snapshot, t: Phrases) -> str:

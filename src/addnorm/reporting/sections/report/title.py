@@ -24,7 +24,7 @@ class Title:
     """When the newest number was written."""
     versions: str
     machine: str
-    """Versions and machine of all runs, several values beside each other; empty if no run has started."""
+    """Versions and machine of all runs, several values separated by strokes; empty if no run has started."""
     threads: str
     """Threads of each run."""
     models: int

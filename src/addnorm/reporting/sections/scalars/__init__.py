@@ -1,22 +1,27 @@
-"""Learned scalars: their values beside what weight decay alone would have left, and the verdicts of `addnorm explain`."""
+"""Learned scalars: their values next to what weight decay alone would have left, and the verdicts of `addnorm explain`."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from addnorm.reporting.drawing.figure_style import figure_of, grid_of_panels, legend_below, new_figure, tidy
+from addnorm.reporting.figure import Figure, Rows
+from addnorm.reporting.formats.listing import grouped
 from addnorm.reporting.formats.names import file_name
 from addnorm.reporting.formats.numbers import fixed, mean_of_known
-from addnorm.reporting.formats.table import Column, Table
+from addnorm.reporting.formats.table import Column, ResultTable
 from addnorm.reporting.reading.checkpoints import study_command
-from addnorm.reporting.section import Figure, Rows, Section
+from addnorm.reporting.section import Section
 from addnorm.reporting.sections.scalars import record, verdicts
-from addnorm.reporting.sections.scalars.figure import figure
 from addnorm.reporting.sections.scalars.over_seeds import over_seeds, sentences
-from addnorm.reporting.sections.scalars.record import Family, families
+from addnorm.reporting.sections.scalars.record import ScalarFamily, families
 from addnorm.reporting.sections.scalars.table import latex
 from addnorm.reporting.sections.scalars.verdicts import Explained, explained
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import MODEL_PAGE, View
 from addnorm.words import Phrases, phrases
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as MatplotlibFigure
 
 _MOST_FAMILIES = 12
 _MOST_ICONS = 40
@@ -51,7 +56,53 @@ def long_scalars(rows: Sequence[Mapping[str, Any]]) -> Rows:
     ]
 
 
-def _figure_table(rows: Rows, t: Phrases) -> Table:
+_ACROSS = 3
+
+
+@figure_of("learned scalar")
+def figure(rows: Sequence[Mapping[str, Any]], t: Phrases) -> "MatplotlibFigure":
+    """The figure of learned scalars, a panel per variant and parameter.
+
+    Args:
+        rows: one per entry: `variant`, `parameter`, `layer` (0-based, or None), `init`, `decay_only`, `finals` (a value
+            per seed).
+        language: of the labels.
+    """
+    groups = grouped(rows, lambda row: (row["variant"], row["parameter"]))
+    across = min(_ACROSS, len(groups))
+    drawn = new_figure(0.6 + 3.6 * across, 0.8 + 2.5 * -(-len(groups) // across))
+    panels = grid_of_panels(drawn, len(groups), across)
+    for axes, ((variant, parameter), entries) in zip(panels, groups, strict=True):
+        places = range(len(entries))
+        axes.step(
+            [place - 0.5 for place in (*places, len(entries))],
+            [*(entry["decay_only"] for entry in entries), entries[-1]["decay_only"]],
+            where="post",
+            color="black",
+            linestyle=(0, (4, 2)),
+            linewidth=1.1,
+            label=t("plot.decay_only"),
+        )
+        starts = [entry["init"] for entry in entries]
+        axes.plot(places, starts, "_", markersize=9, color="0.5", label=t("plot.init"))
+        points = [(place, value) for place, entry in enumerate(entries) for value in entry["finals"]]
+        dots: dict[str, Any] = {"markersize": 4, "color": "#0072b2", "markeredgecolor": "black", "markeredgewidth": 0.4}
+        axes.plot([place for place, _ in points], [value for _, value in points], "o", label=t("plot.final"), **dots)
+        firsts = [place for place in places if place == 0 or entries[place]["layer"] != entries[place - 1]["layer"]]
+        for place in firsts[1:]:
+            axes.axvline(place - 0.5, color="0.85", linewidth=0.6, zorder=0)
+        layered = entries[0]["layer"] is not None
+        if layered:
+            axes.set_xticks(firsts, [str(entries[place]["layer"]) for place in firsts])
+        else:
+            axes.locator_params(axis="x", integer=True)
+        below = t("plot.entry_by_layer" if layered else "plot.entry")
+        tidy(axes, title=f"{variant}  {parameter}", across=below)
+    legend_below(drawn, panels[0])
+    return drawn
+
+
+def _figure_table(rows: Rows, t: Phrases) -> ResultTable:
     columns = (
         Column("variant", t("common.model"), side="l"),
         Column("parameter", t("figures.parameter"), side="l"),
@@ -60,12 +111,12 @@ def _figure_table(rows: Rows, t: Phrases) -> Table:
         Column("decay_only", t("scalars.decay_only"), lambda value: fixed(value, 4)),
         Column("finals", t("figures.mean"), lambda finals: fixed(mean_of_known(finals), 4)),
     )
-    return Table(columns, rows)
+    return ResultTable(columns, rows)
 
 
 def _files(snapshot: Snapshot, rows: Rows) -> Mapping[str, str]:
     tables = {f"scalars-{file_name(variant)}.tex": text for variant, text in latex(rows).items()}
-    return {"scalars.csv": Table.of(long_scalars(rows)).csv(), **tables}
+    return {"scalars.csv": ResultTable.of(long_scalars(rows)).csv(), **tables}
 
 
 class ScalarsSection(Section):
@@ -94,17 +145,17 @@ class ScalarsSection(Section):
         names = snapshot.variants if view.variant is None else (view.variant,)
         verdicts_found = explained(snapshot)
         t = phrases(view.language)
-        found: list[tuple[Family, list[str]]] = []
+        shown: list[tuple[ScalarFamily, list[str]]] = []
         left_out: list[str] = []
         for name in names:
-            if len(found) < _MOST_FAMILIES:
+            if len(shown) < _MOST_FAMILIES:
                 own = families(snapshot, [name])
                 counted = over_seeds(own, _directions(verdicts_found, name, own))
-                found += [(family, sentences(of, t)) for family, of in zip(own, counted, strict=True)]
+                shown += [(family, sentences(of, t)) for family, of in zip(own, counted, strict=True)]
             else:
                 left_out.append(name)
         return {
-            "families": found,
+            "families": shown,
             "left_out": left_out,
             "explained": verdicts_found,
             "most_icons": _MOST_ICONS,
@@ -113,5 +164,7 @@ class ScalarsSection(Section):
         }
 
 
-def _directions(found: Explained | None, variant: str, own: Sequence[Family]) -> list[dict[str, float]]:
-    return found.directions_of(variant, [entry.name for family in own for entry in family.entries]) if found else []
+def _directions(verdicts: Explained | None, variant: str, own: Sequence[ScalarFamily]) -> list[dict[str, float]]:
+    return (
+        verdicts.directions_of(variant, [entry.name for family in own for entry in family.entries]) if verdicts else []
+    )

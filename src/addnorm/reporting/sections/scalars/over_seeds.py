@@ -4,12 +4,14 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from addnorm.reporting.sections.scalars.record import Family
+from addnorm.reporting.sections.scalars.record import ScalarFamily
 from addnorm.statistics.departures import FamilyDepartures, by_family, departures
 from addnorm.words import Phrases
 
 
-def over_seeds(families: Sequence[Family], directions: Sequence[Mapping[str, float]] = ()) -> list[FamilyDepartures]:
+def over_seeds(
+    families: Sequence[ScalarFamily], directions: Sequence[Mapping[str, float]] = ()
+) -> list[FamilyDepartures]:
     """Count each family of a variant over the seeds that all its numbers have.
 
     Args:
@@ -30,24 +32,24 @@ def over_seeds(families: Sequence[Family], directions: Sequence[Mapping[str, flo
         if direction.keys() <= known
     ]
     steps = max(family.step for family in families)
-    found = departures(finals, expected, families=names, steps=steps, directions=vectors)
-    return by_family(found, names, vectors)
+    over_numbers = departures(finals, expected, families=names, steps=steps, directions=vectors)
+    return by_family(over_numbers, names, vectors)
 
 
 def sentences(family: FamilyDepartures, t: Phrases) -> list[str]:
     """Say how many numbers of a family departed, and how many directions of it are redundant."""
     if family.seeds == 1:
-        found = [t("scalars.one_seed", numbers=family.numbers)]
+        parts = [t("scalars.one_seed", numbers=family.numbers)]
     elif family.departed is None:
-        found = [t("scalars.few_seeds", numbers=family.numbers, seeds=family.seeds)]
+        parts = [t("scalars.few_seeds", numbers=family.numbers, seeds=family.seeds)]
     else:
-        found = [t("scalars.over_seeds", numbers=family.numbers, seeds=family.seeds, moved=family.departed)]
+        parts = [t("scalars.over_seeds", numbers=family.numbers, seeds=family.seeds, moved=family.departed)]
     if family.mixed:
-        found.append(t("scalars.mixed", mixed=family.mixed))
+        parts.append(t("scalars.mixed", mixed=family.mixed))
     if family.directions:
         left = family.numbers - family.directions
-        found.append(t("scalars.directions", directions=family.directions, left=left))
+        parts.append(t("scalars.directions", directions=family.directions, left=left))
     if family.shared_directions:
         others = t("joint.comma").join(family.shared_with)
-        found.append(t("scalars.shared", directions=family.shared_directions, names=others))
-    return found
+        parts.append(t("scalars.shared", directions=family.shared_directions, names=others))
+    return parts

@@ -1,4 +1,4 @@
-"""Learned scalars of a run's last checkpoint, beside the values that weight decay alone would have left.
+"""Learned scalars of a run's last checkpoint, next to the values that weight decay alone would have left.
 
 Read from `scalars.safetensors`, which the worker writes with each checkpoint, so they move while the run does. Verdicts
 (learned, decayed, redundant, undriven) are `addnorm explain`'s.
@@ -27,7 +27,7 @@ _IN_LAYER = re.compile(r"layers\.(?P<layer>\d+)\.(?P<rest>.+)")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class LearnedScalar:
     """One learned number, over the variant's seeds."""
 
     name: str
@@ -57,13 +57,13 @@ class Entry:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Family:
+class ScalarFamily:
     """One parameter of one variant: all its entries across depth."""
 
     variant: str
     style: int
     name: str
-    entries: tuple[Entry, ...]
+    entries: tuple[LearnedScalar, ...]
     y_ticks: tuple[tuple[float, str], ...]
     layer_marks: tuple[tuple[float, str], ...]
     """Start of each layer's entries in per cent, and its number."""
@@ -72,9 +72,9 @@ class Family:
     seeds: tuple[int, ...]
 
 
-def families(snapshot: Snapshot, variants: Sequence[str]) -> list[Family]:
+def families(snapshot: Snapshot, variants: Sequence[str]) -> list[ScalarFamily]:
     """Every family of the variants' scalars that runs have recorded."""
-    found = []
+    recorded = []
     for variant in variants:
         records: dict[int, dict[str, _Record]] = {}
         for run in snapshot.of(variant):
@@ -85,11 +85,11 @@ def families(snapshot: Snapshot, variants: Sequence[str]) -> list[Family]:
         groups: dict[str, list[str]] = defaultdict(list)
         for name in names:
             groups[_taken_apart(name)[0]].append(name)
-        found += [
+        recorded += [
             _family(variant, snapshot.variants.index(variant), family, members, records)
             for family, members in groups.items()
         ]
-    return found
+    return recorded
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,14 +118,14 @@ def _read(path: Path) -> dict[str, _Record]:
             steps = int(file.get_tensor("steps"))
     except (SafetensorError, OSError, KeyError, TypeError, ValueError):
         return {}  # a partial file from a full disk, or another version's; the run is shown without a record
-    found = {}
+    records = {}
     for place, name in enumerate(names):
         if _NORMS.search(name):
             continue
         at = {key: float(values[place]) for key, values in arrays.items()}
         moved = abs(at["decay"]) + abs(at["gradient"])
         error = math.sqrt(max(at["mean_square"] - at["mean"] ** 2, 0.0) / (steps - 1)) if steps > 1 else 0.0
-        found[name] = _Record(
+        records[name] = _Record(
             init=at["init"],
             value=at["value"],
             decay_only=at["init"] * float(np.exp(at["log_kept"])),
@@ -135,7 +135,7 @@ def _read(path: Path) -> dict[str, _Record]:
             layer=effective[place][0],
             effective=effective[place][1],
         )
-    return found
+    return records
 
 
 def _taken_apart(name: str) -> tuple[str, int | None, str]:
@@ -148,7 +148,9 @@ def _taken_apart(name: str) -> tuple[str, int | None, str]:
     return matched["family"], None if layer is None else int(layer), matched["index"].strip().rstrip(",")
 
 
-def _family(variant: str, style: int, name: str, members: list[str], records: dict[int, dict[str, _Record]]) -> Family:
+def _family(
+    variant: str, style: int, name: str, members: list[str], records: dict[int, dict[str, _Record]]
+) -> ScalarFamily:
     gathered = {
         entry: {seed: record[entry] for seed, record in records.items() if entry in record} for entry in members
     }
@@ -174,7 +176,7 @@ def _family(variant: str, style: int, name: str, members: list[str], records: di
         decay_only = mean([r.decay_only for r in of.values()])
         init = next(iter(of.values())).init
         entries.append(
-            Entry(
+            LearnedScalar(
                 name=entry,
                 label=index if layer is None else f"{layer}, {index}" if index else str(layer),
                 layer=layer,
@@ -192,7 +194,7 @@ def _family(variant: str, style: int, name: str, members: list[str], records: di
                 y_finals=tuple(y(r.value) for r in of.values()),
             )
         )
-    return Family(
+    return ScalarFamily(
         variant=variant,
         style=style,
         name=name,

@@ -9,7 +9,7 @@ from typing import Any
 
 from addnorm.reporting.formats.latex import NONE, escaped, number
 from addnorm.reporting.formats.listing import grouped
-from addnorm.reporting.formats.table import Column, Table, dashed
+from addnorm.reporting.formats.table import Column, ResultTable, dashed
 from addnorm.reporting.sections.scalars.over_seeds import sentences
 from addnorm.reporting.sections.scalars.verdicts import VERDICTS
 from addnorm.statistics.departures import FamilyDepartures
@@ -75,7 +75,7 @@ def latex(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         *learned,
     )
     return {
-        variant: Table(columns, of).latex(_about(variant, of))
+        variant: ResultTable(columns, of).latex(_about(variant, of))
         for variant, of in grouped(rows, lambda row: str(row["variant"]))
     }
 
@@ -116,7 +116,7 @@ def _variant(explained: Json, runs: list[Json], width: int, *, entries: bool) ->
 
 
 def _family_in_words(row: Json, spread: list[Json]) -> str:
-    """The sentences of the page, then how many numbers have each verdict; those of a redundant direction are said before."""
+    """The sentences of the page, then how many numbers have each verdict; redundant ones are in the sentences."""
     t = phrases("en")
     of = FamilyDepartures(**{key: value for key, value in row.items() if key != "variant"})
     verdicts = Counter(entry["verdict"] for entry in spread if entry["parameter"] == row["parameter"])
@@ -144,7 +144,7 @@ def _entries(spread: list[Json], scalars: Mapping[str, Json], width: int) -> str
     ]
     if not any(row["directions"] for row in spread):
         del columns[9]
-    return Table(columns, spread).text(width, names=2)
+    return ResultTable(columns, spread).text(width, names=2)
 
 
 def _lockstep(run: Json) -> str:

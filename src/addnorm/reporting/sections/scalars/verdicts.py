@@ -44,8 +44,8 @@ class Explained:
 
     def counts(self, variant: str, names: Sequence[str]) -> tuple[tuple[str, int], ...]:
         """Of several numbers, how many have each verdict over seeds."""
-        found = Counter(self.over(variant, name) for name in names)
-        return tuple((key, found[key]) for key in VERDICTS.values() if found[key])
+        per_verdict = Counter(self.over(variant, name) for name in names)
+        return tuple((key, per_verdict[key]) for key in VERDICTS.values() if per_verdict[key])
 
     def directions_of(self, variant: str, names: Sequence[str]) -> list[dict[str, float]]:
         """The redundant directions of a variant, whose numbers are named as in `scalars.safetensors`."""
@@ -67,13 +67,13 @@ def explained(snapshot: Snapshot) -> Explained | None:
 
 
 def _read(content: Mapping[str, Any]) -> Explained:
-    found: dict[tuple[str, str], Counter[str]] = {}
+    counts: dict[tuple[str, str], Counter[str]] = {}
     directions: dict[str, list[dict[str, float]]] = {}
     for run in content["runs"]:
         variant = str(run["variant"])
         for scalar in run["scalars"]:
             name = f"{scalar['parameter']}[{','.join(map(str, scalar['index']))}]"
-            found.setdefault((variant, _bare(name)), Counter())[VERDICTS[scalar["verdict"]]] += 1
+            counts.setdefault((variant, _bare(name)), Counter())[VERDICTS[scalar["verdict"]]] += 1
         of_run = [
             {_bare(name): float(change) for name, change in zip(of["parameters"], of["coefficients"], strict=True)}
             for of in run.get("directions", ())
@@ -81,7 +81,7 @@ def _read(content: Mapping[str, Any]) -> Explained:
         directions[variant] = min(directions.get(variant, of_run), of_run, key=len)
     return Explained(
         time=float(content["time"]),
-        verdicts={key: tuple(of.most_common()) for key, of in found.items()},
+        verdicts={key: tuple(of.most_common()) for key, of in counts.items()},
         overall={
             (str(row["variant"]), _bare(row["entry"])): VERDICTS[row["verdict"]]
             for row in content.get("spread", ())
