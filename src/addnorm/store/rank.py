@@ -9,7 +9,7 @@ from addnorm.errors import InputError, JobError, UnknownName, warn
 from addnorm.references import names_printed_results
 from addnorm.statistics import Ranking, Result, kuang_2025, ranking_of_published, read_published
 from addnorm.statistics import rank as rank_results
-from addnorm.statistics.measure import Direction, Measure, measure_of
+from addnorm.statistics.measure import Direction, Metric, measure_of
 from addnorm.statistics.run_tables import is_run_table, read_run_table
 from addnorm.store.results import ranking
 from addnorm.store.study import StudyFolder
@@ -79,8 +79,8 @@ def rank(
         overrides["margin"] = margin
     if table is not None:
         measure = measure_of(table.metric, direction, unit)
-        found = rank_results(table.runs, **{"references": own, **overrides}, measure=measure)
-        return replace(found, warnings=(*table.warnings, *_about(measure, found.margin, margin), *found.warnings))
+        result = rank_results(table.runs, **{"references": own, **overrides}, measure=measure)
+        return replace(result, warnings=(*table.warnings, *_about(measure, result.margin, margin), *result.warnings))
     if names_printed_results(path) or path.suffix == ".json":
         return ranking_of_published(path, overrides)
     current = ranking(folder, overrides)
@@ -88,7 +88,7 @@ def rank(
     return current
 
 
-def _about(measure: Measure, applied: float, given: float | None) -> list[Sentence]:
+def _about(measure: Metric, applied: float, given: float | None) -> list[Sentence]:
     """Assumptions about a measure that is not a loss in nats."""
     assumed = [sentence("direction_assumed", metric=measure.name)] if measure.assumed else []
     if given is None and not measure.in_nats:

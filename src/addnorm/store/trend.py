@@ -135,7 +135,7 @@ def trend(
         )
         for place, (path, source) in enumerate(zip(paths, sources, strict=True))
     ]
-    found = trend_of_sizes(
+    result = trend_of_sizes(
         sizes,
         references=compared,
         margin=next(each for each in margins if each is not None),
@@ -144,4 +144,4 @@ def trend(
     for source in sources:
         if source.folder is not None:
             record_peek(source.folder, say)
-    return found
+    return result

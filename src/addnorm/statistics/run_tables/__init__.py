@@ -12,7 +12,7 @@ from pathlib import Path
 
 from addnorm.errors import InputError
 from addnorm.statistics.result import Result
-from addnorm.statistics.run_tables.columns import Names, Row, columns_from
+from addnorm.statistics.run_tables.columns import Names, RunRow, columns_from
 from addnorm.statistics.run_tables.endings import NOT_ENDED, Run, results_of, tells_states
 from addnorm.statistics.run_tables.event_folder import holds_events, read_folder
 from addnorm.statistics.run_tables.files import SUFFIXES, form_of, holds_list, read_rows
@@ -82,7 +82,7 @@ def read_run_table(path: str | Path, columns: Mapping[str, str] | None = None) -
     return RunTable(runs=tuple(results), metric=metric, warnings=(*notes, *early))
 
 
-def _runs(rows: Sequence[Row], names: Names, separator: str | None) -> list[Run]:
+def _runs(rows: Sequence[RunRow], names: Names, separator: str | None) -> list[Run]:
     """The runs of rows; of a run with several steps, the last one that has a loss."""
     notation = Notation.of((row.loss for row in rows if isinstance(row.loss, str)), separator)
     by_cell: dict[tuple[str, int], list[Run]] = {}
@@ -109,7 +109,7 @@ def _last(rows: Sequence[Run]) -> Run:
     return replace((with_loss or ordered)[-1], state=ordered[-1].state)
 
 
-def _run(row: Row, names: Names, notation: Notation) -> Run:
+def _run(row: RunRow, names: Names, notation: Notation) -> Run:
     variant = _variant(row.variant, names.variant, row.where)
     try:
         seed = whole(row.seed)
@@ -136,7 +136,7 @@ def _variant(name: object, column: str, where: str) -> str:
     return stripped(str(name))
 
 
-def _no_seed(row: Row, names: Names) -> InputError:
+def _no_seed(row: RunRow, names: Names) -> InputError:
     kind = "whole number"
     if isinstance(row.seed, str) and not any(character.isdigit() for character in row.seed):
         kind = "number"

@@ -23,7 +23,7 @@ def columns_from(text: str) -> dict[str, str]:
         >>> columns_from("variant=model,loss=val_loss")
         {'variant': 'model', 'seed': 'seed', 'loss': 'val_loss'}
     """
-    found = dict(zip(REQUIRED, REQUIRED, strict=True))
+    named = dict(zip(REQUIRED, REQUIRED, strict=True))
     for part in text.split(",") if text else ():
         name, equals, column = part.strip().partition("=")
         if name not in COLUMNS and equals:
@@ -32,8 +32,8 @@ def columns_from(text: str) -> dict[str, str]:
             )
         if not equals or (not column and name not in ("seed", "state", "step")):
             raise InputError(f"columns: expected NAME=COLUMN, such as loss=val_loss, got {part!r}.")
-        found[name] = column
-    return found
+        named[name] = column
+    return named
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def missing(name: str, column: str, known: Mapping[str, Any] | tuple[str, ...], 
 
 
 @dataclass(frozen=True)
-class Row:
+class RunRow:
     """The cells of one row."""
 
     where: str
