@@ -25,8 +25,9 @@ _HOMES = {
     "load_patch": "addnorm.outside.hugging_face.patching.adapter",
     "load_study": "addnorm.study.loading",
     "run": "addnorm.supervision.run",
-    "rank": "addnorm.store.rank",
+    "rank": "addnorm.notebook.ranking",
     "trend": "addnorm.store.trend",
+    "noise": "addnorm.store.noise",
     "explain": "addnorm.insight.scalars.explain",
     "inspect": "addnorm.insight.inspect",
     "ablate": "addnorm.insight.ablation",
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from addnorm.model.presets import preset as preset
     from addnorm.model.spec import ModelSpec as ModelSpec
     from addnorm.notebook import open_runs as open_runs
+    from addnorm.notebook.ranking import rank as rank
     from addnorm.outside.hugging_face.loading import load_hf as load_hf
     from addnorm.outside.hugging_face.patching.adapter import load_patch as load_patch
     from addnorm.outside.hugging_face.patching.adapter import save_patch as save_patch
@@ -64,7 +66,7 @@ if TYPE_CHECKING:
     from addnorm.redundancy import equivalent as equivalent
     from addnorm.redundancy import lint as lint
     from addnorm.reporting.report import report as report
-    from addnorm.store.rank import rank as rank
+    from addnorm.store.noise import noise as noise
     from addnorm.store.trend import trend as trend
     from addnorm.study.loading import load_study as load_study
     from addnorm.supervision.run import run as run
@@ -91,6 +93,7 @@ __all__ = [
     "load_patch",
     "load_spec",
     "load_study",
+    "noise",
     "open_runs",
     "patch",
     "preset",

@@ -1,4 +1,4 @@
-"""Final losses of runs that other code trained: a CSV file, JSON lines, an exported table, a folder of TensorBoard events.
+"""Final losses of runs that other code trained: a CSV file, JSON lines, a data frame, a folder of TensorBoard events.
 
 A row is a run. Columns `variant`, `seed` and `loss` are read, under other names if told so, and columns of states and steps if
 there are any; all other columns are ignored. With steps, a run may have several rows: its loss is that of its last step. A loss
@@ -17,9 +17,10 @@ from addnorm.statistics.run_tables.endings import NOT_ENDED, Run, results_of, te
 from addnorm.statistics.run_tables.event_folder import holds_events, read_folder
 from addnorm.statistics.run_tables.files import SUFFIXES, form_of, holds_list, read_rows
 from addnorm.statistics.run_tables.numerals import NotANumber, Notation, is_missing, number, stripped, whole
+from addnorm.statistics.run_tables.records import Source, is_in_memory, read_records
 from addnorm.words import Sentence
 
-__all__ = ["RunTable", "columns_from", "is_run_table", "read_run_table", "read_runs"]
+__all__ = ["RunTable", "Source", "columns_from", "is_run_table", "read_run_table", "read_runs"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,24 +34,32 @@ class RunTable:
     """Notes on runs that ended early or were resumed."""
 
 
-def is_run_table(path: Path) -> bool:
-    """True for a path of the form of a table of runs, whether or not it can be read."""
+def is_run_table(source: Source) -> bool:
+    """True for a data frame, for rows, and for a path of the form of a table of runs, whether or not it can be read.
+
+    Raises:
+        InputError: neither a path nor a table.
+    """
+    if is_in_memory(source):
+        return True
+    path = Path(source)  # type: ignore[arg-type]
     if path.is_dir():
         return not (path / "study.json").exists() and holds_events(path)
     form = form_of(path)
     return form in SUFFIXES or (form == ".json" and path.is_file() and holds_list(path))
 
 
-def read_runs(path: str | Path, columns: Mapping[str, str] | None = None) -> tuple[Result, ...]:
-    """Read the runs of a file or of a folder of TensorBoard events; see `read_run_table`."""
-    return read_run_table(path, columns).runs
+def read_runs(source: Source, columns: Mapping[str, str] | None = None) -> tuple[Result, ...]:
+    """Read the runs of a table; see `read_run_table`."""
+    return read_run_table(source, columns).runs
 
 
-def read_run_table(path: str | Path, columns: Mapping[str, str] | None = None) -> RunTable:
-    """Read the runs of a file or of a folder of TensorBoard events, and what is to be known about them.
+def read_run_table(source: Source, columns: Mapping[str, str] | None = None) -> RunTable:
+    """Read the runs of a table, and what is to be known about them.
 
     Args:
-        path: `.csv`, `.tsv`, `.jsonl` or `.ndjson` file, `.json` file with a list of objects, each also with `.gz`; or folder.
+        source: `.csv`, `.tsv`, `.jsonl` or `.ndjson` file, `.json` file with a list of objects, each also with `.gz`; folder of
+            TensorBoard events; data frame of pandas or polars; or a list of rows as mappings.
         columns: names of the columns, or of the tag for the loss, that differ from `variant`, `seed` and `loss`; names of the
             columns `state` and `step`, empty to leave them out; an empty `seed` numbers runs that have none; for a folder,
             `run` is the form of the runs' names.
@@ -59,24 +68,25 @@ def read_run_table(path: str | Path, columns: Mapping[str, str] | None = None) -
         InputError: no such file, a missing column, a row that does not fit the header, a seed or loss that is not a number, two
             runs of one variant and seed, or one seed alone.
     """
-    path = Path(path)
     names = Names.of(columns)
     notes: list[Sentence] = []
     metric, state_column = names.loss, names.state
-    if path.is_dir():
+    where = "table of runs" if is_in_memory(source) else str(source)
+    path = Path(source) if isinstance(source, str | Path) else None
+    if path is not None and path.is_dir():
         runs, metric, notes = read_folder(path, names)
     else:
-        rows, separator = read_rows(path, names)
+        rows, separator = read_rows(path, names) if path is not None else (read_records(source, names), None)  # type: ignore[arg-type]
         if not tells_states([row.state for row in rows]) and not names.state:
             rows = [replace(row, state=None) for row in rows]
         runs = _runs(rows, names, separator)
     if not runs:
-        raise InputError(f"{path}: expected a row for each run, got none.")
+        raise InputError(f"{where}: expected a row for each run, got none.")
     results, early = results_of(runs, metric, state_column)
     seeds = {run.seed for run in runs}
     if len(seeds) == 1:
         raise InputError(
-            f"{path}: expected at least two seeds, got seed {runs[0].seed} alone. Differences between single runs cannot be "
+            f"{where}: expected at least two seeds, got seed {runs[0].seed} alone. Differences between single runs cannot be "
             "told from noise: run each variant at three seeds or more."
         )
     return RunTable(runs=tuple(results), metric=metric, warnings=(*notes, *early))

@@ -104,10 +104,16 @@ class Names:
 def missing(name: str, column: str, known: Mapping[str, Any] | tuple[str, ...], where: str) -> InputError:
     """The error for a column that is not there."""
     names = [each for each in known if each]
-    without = " If the runs have no seeds, give --columns seed= to number them." if name == "seed" else ""
+    in_memory = where.startswith("row ")
+    named, unnamed = (
+        (f"columns={{{name!r}: NAME}}", "columns={'seed': ''}")
+        if in_memory
+        else (f"--columns {name}=NAME", "--columns seed=")
+    )
+    without = f" If the runs have no seeds, give {unnamed} to number them." if name == "seed" else ""
     return InputError(
         f"{where}: expected a column {column!r}, got {', '.join(names) or 'none'}.{did_you_mean(column, names)} "
-        f"If it has another name, give --columns {name}=NAME.{without}"
+        f"If it has another name, give {named}.{without}"
     )
 
 

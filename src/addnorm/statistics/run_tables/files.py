@@ -64,7 +64,7 @@ def read_rows(path: Path, names: Names) -> tuple[list[RunRow], str | None]:
             for where, line in ((f"{path}, line {number}", line) for number, line in lines)
             if line.strip()
         )
-    return [_of_object(record, names, where) for where, record in places], None
+    return [row_of_object(record, names, where) for where, record in places], None
 
 
 def _text(path: Path) -> str:
@@ -182,7 +182,12 @@ def _of_cells(cells: list[str], header: Sequence[str], places: Mapping[str, int]
     return RunRow(where, **{name: cells[place] for name, place in places.items()})
 
 
-def _of_object(record: Any, names: Names, where: str) -> RunRow:
+def row_of_object(record: Any, names: Names, where: str) -> RunRow:
+    """The cells of one row that is an object.
+
+    Raises:
+        InputError: not an object, or one without a column that is read.
+    """
     if not isinstance(record, Mapping):
         raise InputError(f"{where}: expected an object with {', '.join(names.required.values())}, got {record!r}.")
     for name, column in names.required.items():
