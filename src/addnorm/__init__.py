@@ -28,6 +28,7 @@ _HOMES = {
     "rank": "addnorm.notebook.ranking",
     "trend": "addnorm.store.trend",
     "noise": "addnorm.store.noise",
+    "judge": "addnorm.store.judge",
     "explain": "addnorm.insight.scalars.explain",
     "inspect": "addnorm.insight.inspect",
     "ablate": "addnorm.insight.ablation",
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     from addnorm.redundancy import equivalent as equivalent
     from addnorm.redundancy import lint as lint
     from addnorm.reporting.report import report as report
+    from addnorm.store.judge import judge as judge
     from addnorm.store.noise import noise as noise
     from addnorm.store.trend import trend as trend
     from addnorm.study.loading import load_study as load_study
@@ -87,6 +89,7 @@ __all__ = [
     "generate",
     "identities",
     "inspect",
+    "judge",
     "lint",
     "load",
     "load_hf",

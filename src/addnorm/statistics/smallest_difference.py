@@ -37,7 +37,7 @@ def smallest_difference(seeds: int, comparisons: int, confidence: float, *, pair
 
     Example:
         >>> round(smallest_difference(20, 1, 0.95, paired=True), 2), round(smallest_difference(20, 1, 0.95, paired=False), 2)
-        (0.94, 0.91)
+        (0.93, 0.91)
     """
     if seeds <= _MOST_SIMULATED:
         return _simulated_difference(seeds, comparisons, confidence, paired=paired)

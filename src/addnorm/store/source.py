@@ -33,6 +33,8 @@ def read_source(
     columns: Mapping[str, str] | None = None,
     direction: Direction | None = None,
     unit: str | None = None,
+    *,
+    fewest_seeds: int = 2,
 ) -> Runs:
     """Read the runs of a source.
 
@@ -41,13 +43,14 @@ def read_source(
         columns: names of the columns of a table.
         direction: the better direction of a table's column `loss`.
         unit: of that column.
+        fewest_seeds: that a table has to have.
 
     Raises:
         InputError: the source is none of these, or columns are given for one that is no table.
         Damaged: a file of the study is damaged.
     """
     if is_run_table(source):
-        table = read_run_table(source, columns)
+        table = read_run_table(source, columns, fewest_seeds=fewest_seeds)
         measure = measure_of(table.metric, direction, unit)
         assumed = (sentence("direction_assumed", metric=measure.name),) if measure.assumed else ()
         return Runs(

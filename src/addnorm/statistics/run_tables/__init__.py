@@ -54,7 +54,7 @@ def read_runs(source: Source, columns: Mapping[str, str] | None = None) -> tuple
     return read_run_table(source, columns).runs
 
 
-def read_run_table(source: Source, columns: Mapping[str, str] | None = None) -> RunTable:
+def read_run_table(source: Source, columns: Mapping[str, str] | None = None, *, fewest_seeds: int = 2) -> RunTable:
     """Read the runs of a table, and what is to be known about them.
 
     Args:
@@ -63,6 +63,7 @@ def read_run_table(source: Source, columns: Mapping[str, str] | None = None) -> 
         columns: names of the columns, or of the tag for the loss, that differ from `variant`, `seed` and `loss`; names of the
             columns `state` and `step`, empty to leave them out; an empty `seed` numbers runs that have none; for a folder,
             `run` is the form of the runs' names.
+        fewest_seeds: 2, or 1 where runs of a table are added to others.
 
     Raises:
         InputError: no such file, a missing column, a row that does not fit the header, a seed or loss that is not a number, two
@@ -84,7 +85,7 @@ def read_run_table(source: Source, columns: Mapping[str, str] | None = None) -> 
         raise InputError(f"{where}: expected a row for each run, got none.")
     results, early = results_of(runs, metric, state_column)
     seeds = {run.seed for run in runs}
-    if len(seeds) == 1:
+    if len(seeds) < fewest_seeds:
         raise InputError(
             f"{where}: expected at least two seeds, got seed {runs[0].seed} alone. Differences between single runs cannot be "
             "told from noise: run each variant at three seeds or more."
