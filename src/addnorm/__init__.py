@@ -26,8 +26,10 @@ _HOMES = {
     "load_patch": "addnorm.outside.hugging_face.patching.adapter",
     "load_study": "addnorm.study.loading",
     "run": "addnorm.supervision.run",
-    "rank": "addnorm.store.rank",
+    "rank": "addnorm.notebook.ranking",
     "trend": "addnorm.store.trend",
+    "noise": "addnorm.store.noise",
+    "judge": "addnorm.store.judge",
     "explain": "addnorm.insight.scalars.explain",
     "inspect": "addnorm.insight.inspect",
     "ablate": "addnorm.insight.ablation",
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
     from addnorm.model.presets import preset as preset
     from addnorm.model.spec import ModelSpec as ModelSpec
     from addnorm.notebook import open_runs as open_runs
+    from addnorm.notebook.ranking import rank as rank
     from addnorm.outside.hugging_face.loading import load_hf as load_hf
     from addnorm.outside.hugging_face.patching.adapter import load_patch as load_patch
     from addnorm.outside.hugging_face.patching.adapter import save_patch as save_patch
@@ -66,7 +69,8 @@ if TYPE_CHECKING:
     from addnorm.redundancy import equivalent as equivalent
     from addnorm.redundancy import lint as lint
     from addnorm.reporting.report import report as report
-    from addnorm.store.rank import rank as rank
+    from addnorm.store.judge import judge as judge
+    from addnorm.store.noise import noise as noise
     from addnorm.store.trend import trend as trend
     from addnorm.study.loading import load_study as load_study
     from addnorm.supervision.run import run as run
@@ -88,12 +92,14 @@ __all__ = [
     "identities",
     "inspect",
     "joint",
+    "judge",
     "lint",
     "load",
     "load_hf",
     "load_patch",
     "load_spec",
     "load_study",
+    "noise",
     "open_runs",
     "patch",
     "preset",

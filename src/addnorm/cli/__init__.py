@@ -22,6 +22,8 @@ _ORDER = (
     "watch",
     "rank",
     "trend",
+    "noise",
+    "judge",
     "explain",
     "inspect",
     "extrapolate",

@@ -1,13 +1,16 @@
-"""The ranking of a study as a notebook shows it."""
+"""Rankings as a notebook shows them, and `addnorm.rank`, which returns them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from functools import wraps
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ParamSpec
 
-from addnorm.reporting.formats.measured import missing_verdicts
+from addnorm.reporting.formats.measured import RankingFormats, missing_verdicts
 from addnorm.reporting.formats.table import ResultTable
 from addnorm.reporting.sections import ranking as tables
 from addnorm.statistics import Ranking
+from addnorm.store.rank import rank as plain_rank
 from addnorm.words import phrases
 
 if TYPE_CHECKING:
@@ -40,22 +43,41 @@ class StudyRanking(Ranking):
         Returns:
             A matplotlib figure; `figure.savefig("ranking.pdf")` writes it. Notebooks show it after `%matplotlib inline`.
         """
-        return tables.figure(tables.figure_rows(self, phrases(language)), language)
+        figure = tables.figure(tables.figure_rows(self, phrases(language)), language)
+        if not self.measure.in_nats:
+            figure.axes[0].set_xlabel(RankingFormats.of(self.to_json()).title)
+        return figure
 
     def __repr__(self) -> str:
         return tables.text(self.to_json())
 
     def _repr_html_(self) -> str:
         content = self.to_json()
-        words = {"mean": "loss", "accuracy": "accuracy, %"}
+        shown = RankingFormats.of(content)
+        words = {"mean": shown.name.lower() if shown.in_nats else shown.name, "accuracy": "accuracy, %"}
         means = (replace(column, words=words.get(column.key, column.words)) for column in tables.means(content).columns)
         table = ResultTable([*means, *tables.differences(content).columns[1:]], content["variants"])
         notes = "".join(f"<li>{escape(note)}</li>" for note in (*content["warnings"], *missing_verdicts(content)))
         about = (
-            "Loss in nats per token, lower is better; differences in thousandths of a nat, all intervals together with "
-            f"{100 * self.confidence:g} % confidence; margin ±{self.margin:g} nats."
+            f"{escape(shown.title)}; differences in {escape(shown.small_unit)}, all intervals together with "
+            f"{100 * self.confidence:g} % confidence; margin ±{self.margin:g}{' nats' if shown.in_nats else ''}."
         )
         return (
             f"<p>{about}{' PROVISIONAL: runs have yet to end.' if self.provisional else ''}</p>"
             f"{table.html()}{f'<ul>{notes}</ul>' if notes else ''}"
         )
+
+
+P = ParamSpec("P")
+
+
+def _drawn(function: Callable[P, Ranking]) -> Callable[P, StudyRanking]:
+    @wraps(function)
+    def ranked(*args: P.args, **options: P.kwargs) -> StudyRanking:
+        return StudyRanking.of(function(*args, **options))
+
+    return ranked
+
+
+rank = _drawn(plain_rank)
+"""`addnorm.rank`: the store ranks, and the result draws itself."""

@@ -6,19 +6,19 @@ docs/guide/ranking.md; the tests simulate its error rates.
 
 from addnorm.statistics.procedure import compare_pairs, rank, require_margin
 from addnorm.statistics.published import Published, kuang_2025, ranking_of_published, read_published
-from addnorm.statistics.ranking import Comparison, Ranking, Tier, Value, VariantRank, Verdict
+from addnorm.statistics.ranking import Ranking, RunValue, Tier, VariantComparison, VariantRank, Verdict
 from addnorm.statistics.result import ENDED, FEWEST_SEEDS, STATES, Result
 
 __all__ = [
     "ENDED",
     "FEWEST_SEEDS",
     "STATES",
-    "Comparison",
     "Published",
     "Ranking",
     "Result",
+    "RunValue",
     "Tier",
-    "Value",
+    "VariantComparison",
     "VariantRank",
     "Verdict",
     "compare_pairs",

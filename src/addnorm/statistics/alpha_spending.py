@@ -53,17 +53,25 @@ def nominal_levels(
     """
     spent = np.diff([0.0, *(spending(fraction) for fraction in fractions)]) * alpha
     steps = np.diff([0.0, *fractions])
+    # The recursion of Armitage et al.: `density` holds the sub-density of S_k on the event that no look up to k has claimed, at
+    # the quadrature nodes and times their weights, so that sums over it are integrals. S and not Z is carried because
+    # increments of S_k = sqrt(t_k) Z_k are independent, with variance t_k - t_{k-1}.
     position, density = np.zeros(1), np.ones(1)  # of S_k = sqrt(t_k) Z_k within the boundaries, with quadrature weights
     node, weight = _quadrature()
     levels = []
     for fraction, step, target in zip(fractions, steps, spent, strict=True):
         sd = np.sqrt(step)
+        # Both tails together, from every continuing state. The probability falls as the boundary rises, so that bisection finds
+        # the one that spends exactly this look's part. At 12 standard deviations nothing is left to spend at any level that is
+        # used.
         low, high = 0.0, _FARTHEST
         for _ in range(_HALVINGS):
             boundary = (low + high) / 2
             outside = ndtr((position - boundary) / sd) + ndtr((-position - boundary) / sd)
             low, high = (boundary, high) if density @ outside > target else (low, boundary)
         levels.append(2 * ndtr(-high / np.sqrt(fraction)))
+        # The nodes span [-high, high] anew at each look. Were the boundary of the first look used for all, nodes beyond a
+        # later, lower boundary would count as continuing, and later looks could spend too little.
         points = high * node
         kernel = np.exp(-0.5 * ((points[:, None] - position) / sd) ** 2) / (sd * np.sqrt(2 * np.pi))
         position, density = points, high * weight * (kernel @ density)
@@ -98,12 +106,15 @@ def sequential_p(
     levels = _table(looks)[:, look]
     fractions = _fractions(looks)
     share = fractions[look] - (fractions[look - 1] if look else 0.0)
+    # Levels are nearly straight lines in log-log scale over eight decades, which linear interpolation needs. q must not fall
+    # below the true smallest level: the table's error (below 10^-3 relative) is far below that of the normal approximation
+    # itself.
     with np.errstate(divide="ignore", invalid="ignore"):
         between = np.exp(np.interp(np.log(p_value), np.log(levels), np.log(_LEVELS)))
     # A claim at this look needs at most all of what the look may spend, whatever the others have: exact in the far tail.
-    found = np.where(p_value < levels[0], p_value / share, between)
-    found = np.where(p_value > levels[-1], 1.0, found)
-    return np.where(np.isnan(p_value), np.nan, np.minimum(found, 1.0))
+    level = np.where(p_value < levels[0], p_value / share, between)
+    level = np.where(p_value > levels[-1], 1.0, level)
+    return np.where(np.isnan(p_value), np.nan, np.minimum(level, 1.0))
 
 
 def obrien_fleming(alpha: float) -> Spending:

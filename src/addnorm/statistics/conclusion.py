@@ -6,7 +6,7 @@ made, or that a test decided nothing, is no evidence that there is no difference
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from addnorm.statistics.ranking import RESOLVABLE_SEEDS, Comparison, Ranking
+from addnorm.statistics.ranking import RESOLVABLE_SEEDS, Ranking, VariantComparison
 from addnorm.words import Sentence, listed, say
 
 _MOST_NAMED = 4
@@ -18,7 +18,7 @@ _TESTED = ("better", "worse", "equivalent", "undecided")
 _MOST_REASONS = 3
 """Reasons that a sentence lists where comparisons have different ones."""
 
-Pair = tuple[str, str, Comparison]
+Pair = tuple[str, str, VariantComparison]
 
 
 def conclusion(ranking: Ranking, short: Mapping[str, str] | None = None) -> tuple[Sentence, ...]:
@@ -103,7 +103,7 @@ def _found(ranking: Ranking, pairs: Sequence[Pair]) -> Sentence:
     else:
         parts = []
         for verdict in _DECIDED:
-            by_variant: dict[str, list[tuple[str, Comparison]]] = {}
+            by_variant: dict[str, list[tuple[str, VariantComparison]]] = {}
             for name, other, comparison in decided:
                 if comparison.verdict == verdict:
                     by_variant.setdefault(name, []).append((other, comparison))
@@ -136,7 +136,7 @@ def _undecided(ranking: Ranking, pairs: Sequence[Pair]) -> Sentence:
     return say("found_no_verdict", reasons=shown)
 
 
-def _of_variant(ranking: Ranking, verdict: str, name: str, of: Sequence[tuple[str, Comparison]]) -> Sentence:
+def _of_variant(ranking: Ranking, verdict: str, name: str, of: Sequence[tuple[str, VariantComparison]]) -> Sentence:
     than = _names([other for other, _ in of])
     if verdict == "equivalent":
         return _say(ranking, "found_equivalent", variant=name, others=than, margin=ranking.margin)
@@ -169,7 +169,7 @@ def _against(ranking: Ranking, other: str, pairs: Sequence[Pair]) -> Sentence:
     return say("found_against", other=other, parts=listed("comma", parts))
 
 
-def _mean_size(pairs: Sequence[tuple[str, Comparison]]) -> float:
+def _mean_size(pairs: Sequence[tuple[str, VariantComparison]]) -> float:
     sizes = [abs(each.difference) for _, each in pairs if each.difference is not None]
     return sum(sizes) / len(sizes) if sizes else 0.0
 

@@ -50,8 +50,8 @@ def departures(
 
     Example:
         >>> finals = np.array([[2.0, 0.9], [2.1, 1.2], [1.9, 1.0]])
-        >>> found = departures(finals, np.ones((3, 2)), families=["a", "a"], steps=100)
-        >>> found.departed.tolist(), found.mixed.tolist()
+        >>> result = departures(finals, np.ones((3, 2)), families=["a", "a"], steps=100)
+        >>> result.departed.tolist(), result.mixed.tolist()
         ([True, False], [False, True])
     """
     away = finals - expected
@@ -91,7 +91,7 @@ class FamilyDepartures:
 
 
 def by_family(
-    found: Departures, families: Sequence[str], directions: Sequence[Float[np.ndarray, " number"]] = ()
+    result: Departures, families: Sequence[str], directions: Sequence[Float[np.ndarray, " number"]] = ()
 ) -> list[FamilyDepartures]:
     """Count departures and redundant directions of each family."""
     joined = [{families[int(place)] for place in np.flatnonzero(direction)} for direction in directions]
@@ -103,9 +103,9 @@ def by_family(
             FamilyDepartures(
                 parameter=name,
                 numbers=len(members),
-                seeds=found.seeds,
-                departed=None if found.departed is None else int(found.departed[members].sum()),
-                mixed=int(found.mixed[members].sum()),
+                seeds=result.seeds,
+                departed=None if result.departed is None else int(result.departed[members].sum()),
+                mixed=int(result.mixed[members].sum()),
                 directions=joined.count({name}),
                 shared_directions=len(shared),
                 shared_with=tuple(sorted(set[str]().union(*shared))),

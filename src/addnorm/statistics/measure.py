@@ -29,7 +29,7 @@ _UNITS = {"bpb": "bits per byte", "bpc": "bits per character", "bpw": "bits per 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measure:
+class Metric:
     """A number that every run has one of.
 
     Example:
@@ -50,10 +50,10 @@ class Measure:
         return self.unit == NATS
 
 
-LOSS = Measure()
+LOSS = Metric()
 
 
-def measure_of(name: str, direction: Direction | None = None, unit: str | None = None) -> Measure:
+def measure_of(name: str, direction: Direction | None = None, unit: str | None = None) -> Metric:
     """The measure of a column or tag, by its name and what a user says about it.
 
     Raises:
@@ -75,7 +75,7 @@ def measure_of(name: str, direction: Direction | None = None, unit: str | None =
         )
     is_loss = not set(_LOSSES.split()).isdisjoint(words) and direction != "higher"
     known = NATS if is_loss else next((_UNITS[word] for word in words if word in _UNITS), None)
-    return Measure(
+    return Metric(
         name=name,
         unit=unit or known,
         better=direction or "lower",

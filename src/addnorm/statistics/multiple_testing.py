@@ -94,12 +94,12 @@ class PairedTests:
 
 
 def _tail(distance: np.ndarray, error: np.ndarray, df: np.ndarray, doubt: Doubt) -> np.ndarray:
-    found = stdtr(df, -distance / error)
+    probability = stdtr(df, -distance / error)
     if doubt.weight.any():
         with np.errstate(invalid="ignore", divide="ignore"):
             more = doubt.weight * ndtr(-distance[..., None] / doubt.sd)
-        found = found + np.where(doubt.weight > 0, more, 0.0).sum(axis=-1)
-    return np.asarray(found)
+        probability = probability + np.where(doubt.weight > 0, more, 0.0).sum(axis=-1)
+    return np.asarray(probability)
 
 
 def _distance(
@@ -107,6 +107,7 @@ def _distance(
 ) -> Float[np.ndarray, " pair"]:
     """Bisect for the distance with that tail; the outer end, so that an interval is never too narrow."""
     low, high = least, np.maximum(2 * least, doubt.sd.max(axis=-1))
+    # The tail decreases in the distance, with a doubt as without one. The t interval is a lower end, since a doubt only widens.
     while (open_ := _tail(high, error, df, doubt) > probability).any():
         high = np.where(open_, 2 * high, high)
     for _ in range(40):
@@ -160,9 +161,14 @@ def paired_tests(
         pooled = np.sqrt((variance[..., first] + variance[..., second]) / count)
         least = np.sqrt(floor.variance / count)
     error = np.where(with_constant, own_error, np.maximum(np.maximum(own_error, pooled), least))
+    # Runs that differ by one constant at every seed have a standard error of pure rounding, about 1e-16 of the loss. Testing it
+    # would call any difference significant, so such a pair has no test (NaN), and `verdicts` says why.
     scale = np.max(np.abs(np.where(present, values, 0.0)), axis=(-2, -1))[..., None]
     tested = (count >= FEWEST_SEEDS) & (error > ROUNDING * scale)
     error = np.where(tested, error, np.nan)
+    # Degrees of freedom are the fewest of three: pooled residuals, the prior of unequal variances with the pair's own n - 1,
+    # and the floor of noisy references. At least 1, and never more than the pooled ones: an infinite prior must not turn t into
+    # z.
     df = np.minimum(noise.prior_df[..., None] + count - 1, floor.df)
     df = np.clip(df, 1, np.maximum(noise.df, 1)[..., None])
     inner = retained[..., first] & retained[..., second] & ~with_constant
@@ -195,6 +201,8 @@ def holm(p_values: Float[np.ndarray, "*batch pair"], family: int) -> Float[np.nd
     known = np.where(np.isnan(p_values), 1.0, p_values)
     order = np.argsort(known, axis=-1, kind="stable")
     steps = family - np.arange(known.shape[-1])
+    # Holm's adjusted p values must not fall along the steps: a comparison is claimed only if all with smaller p are.
+    # `accumulate` keeps that order; multiplying alone would let a later step claim what an earlier one had stopped.
     stepped = np.maximum.accumulate(np.take_along_axis(known, order, axis=-1) * steps, axis=-1)
     adjusted = np.empty_like(known)
     np.put_along_axis(adjusted, order, np.minimum(stepped, 1.0), axis=-1)
@@ -321,6 +329,9 @@ class Evidence:
 
     def then(self, newer: "Evidence") -> "Evidence":
         """Evidence with that of a further look: what a look has decided stands."""
+        # What a look has decided stands: the smallest sequential p of all looks, with the difference of the look that had it,
+        # so that the sign of a claim is that of its own evidence. Taking the newest difference could print "better" with the p
+        # of "worse".
         stronger = (newer.p < self.p) | np.isnan(self.p)
         low = np.fmax(self.interval[..., 0], newer.interval[..., 0])
         high = np.fmin(self.interval[..., 1], newer.interval[..., 1])

@@ -61,6 +61,8 @@ ALL_REFERENCES_LEVEL = 0.10
 """Probability that references of equal noise are found noisy together."""
 ROUNDING = 8 * np.finfo(float).eps
 """Deviations of runs that differ by an exact constant, relative to the largest loss: rounding, not a noise estimate."""
+# With missing runs, degrees of freedom of one variant are traces of a projection, and need not be whole. Below a half, the
+# logarithm of its variance has a spread of several units, and one such variant would decide Bartlett's test.
 _LEAST_DF = 0.5
 """Variants with fewer residual degrees of freedom carry no information on their own variance."""
 _SINGULAR = 1e-9
@@ -110,6 +112,9 @@ def fit_noise(
     centred = cells - (cells.sum(axis=(-2, -1)) / present.sum(axis=(-2, -1)))[..., None, None]
     centred = np.where(present, centred, 0.0)
     within = np.where(present, centred - (centred.sum(axis=-1) / np.maximum(present.sum(axis=-1), 1))[..., None], 0.0)
+    # Normal equations with the variant levels eliminated, see `_Fit`. They are solved with a pseudoinverse since seed levels
+    # are defined up to a constant for each connected block of cells. Residuals do not depend on that constant; levels would, so
+    # `fit_levels` solves its own problem and checks the rank.
     levels = np.einsum("...st,...t->...s", fit.inverse, within.sum(axis=-2))
     residual = within - np.einsum("...vst,...t->...vs", fit.centring, levels)
     squares = (residual**2).sum(axis=-1)
@@ -159,6 +164,9 @@ def _fit_of(present: Bool[np.ndarray, "*batch variant seed"]) -> _Fit:
     centring = weight[..., None] * np.eye(shape[1]) - weight[..., None] * weight[..., None, :] / count
     inverse = np.linalg.pinv(centring.sum(axis=-3), rcond=_SINGULAR, hermitian=True)
     covariance = centring - centring @ inverse[:, None] @ centring
+    # RSS - RSS_{-v} without refitting: the residuals e_v have covariance sigma^2 C, and e_v' C^+ e_v is the part of RSS that
+    # belongs to v. `rcond` must lie between rounding (1e-15) and the smallest true eigenvalue (about 1 / cells): too large a
+    # value drops degrees of freedom, too small a one divides by rounding.
     deletion = np.linalg.pinv(covariance, rcond=_SINGULAR, hermitian=True)
     variant_df = np.trace(covariance, axis1=-2, axis2=-1)
     own_df = np.einsum("...st,...ts->...", deletion, covariance)
@@ -260,13 +268,15 @@ def _prior_df_if_unequal(
     seen = np.maximum(seen, 1e-12 * seen.max(axis=-1, keepdims=True) + np.finfo(float).tiny)
     counted = np.where(known, df, 0.0)
     unequal = np.asarray(known.sum(axis=-1) >= 3) & (bartlett_p(seen, counted) < EQUAL_VARIANCE_LEVEL)
-    found = np.full(unequal.shape, np.inf)
-    found[unequal] = prior_df(seen[unequal], counted[unequal])
-    return found
+    df_of_prior = np.full(unequal.shape, np.inf)
+    df_of_prior[unequal] = prior_df(seen[unequal], counted[unequal])
+    return df_of_prior
 
 
 def _inverse_trigamma(target: np.ndarray) -> np.ndarray:
     """Newton's method on 1 / trigamma, which is convex (Smyth 2004, appendix)."""
+    # The start lies on the side from which Newton's steps on 1 / trigamma never overshoot; 15 steps reach rounding for every
+    # target.
     root = 0.5 + 1 / target
     for _ in range(15):
         value = polygamma(1, root)
@@ -319,7 +329,9 @@ def noise_floor(
             other_var = (squares * others).sum(axis=-1) / other_df
             rejected = (inside_var > other_var) & (fdtrc(inside_df, other_df, inside_var / other_var) < level)
             mixed_df = (inside_var + other_var) ** 2 / (inside_var**2 / inside_df + other_var**2 / other_df)
-        # The residuals of two variants are equal up to sign; fewer than two others give no variance to compare with.
+        # What must hold for the F test: the set is complete (no member was set apart or lacks a variance), and at least two
+        # others are left. The residuals of two variants are equal up to sign; fewer than two others give no variance to compare
+        # with.
         rejected &= inside.any(axis=-1) & (known | ~inside).all(axis=-1) & (others.sum(axis=-1) >= 2)
         members_in_pair = member[pairs].sum(axis=-1)
         both_retained = retained[..., pairs[:, 0]] & retained[..., pairs[:, 1]]
@@ -327,6 +339,8 @@ def noise_floor(
             (1, inside_var + other_var, mixed_df),
             (2, 2 * inside_var, inside_df),
         ):
+            # Sets overlap (one reference, all references): the largest floor and the fewest degrees of freedom win, each by
+            # itself. That is stricter than either set alone, never looser.
             applies = rejected[..., None] & (members_in_pair == number) & both_retained
             variance = np.where(applies, np.maximum(variance, least_variance[..., None]), variance)
             df = np.where(applies, np.minimum(df, most_df[..., None]), df)

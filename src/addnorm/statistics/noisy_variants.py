@@ -75,10 +75,18 @@ def set_apart(
     batch, variants = values.shape[:-2], present.shape[0]
     tables = np.where(present, values, 0.0).reshape(-1, *present.shape)
     apart = np.zeros((len(tables), variants), bool)
+    # What must hold: more than half of the variants that could be tested at first are retained. Otherwise "the rest" would be
+    # the quiet minority, and every other variant would be called noisy. The count is that of the first fit: a variant that
+    # becomes untestable because others were set apart must not lower the bar.
     tested_first = leaving_out_p(fit_noise(tables, present))[1].sum(axis=-1)
+    # Tables of a batch take different numbers of steps. Each step refits only those in which the last step set a variant apart;
+    # the simulations run ten thousand tables through this loop, and refitting all of them would take most of their time.
     open_tables = np.arange(len(tables))
     while open_tables.size:
         losses, retained = tables[open_tables], ~apart[open_tables]
+        # One variant per step, the most significant first. Two noisy variants hide each other: while both are in the fit, each
+        # inflates the variance that the other is compared with. Setting all significant ones apart at once would miss the
+        # second and could take a quiet variant, whose residuals hold a share of the noisy ones' noise.
         p, tested = leaving_out_p(fit_noise(losses, present & retained[..., None]))
         place = p.argmin(axis=-1)
         least = np.take_along_axis(p, place[:, None], axis=-1)[:, 0]
@@ -152,6 +160,8 @@ def own_noise(
     apart: Bool[np.ndarray, "*batch variant"],
 ) -> OwnNoise:
     """Estimate the variance of each variant that was set apart beside the retained ones."""
+    # A slot is the place of one variant that was set apart, so that tables with one and with three of them share arrays. Tables
+    # with fewer leave slots empty (0 degrees of freedom); every reader masks by `df > 0`.
     slots = int(apart.sum(axis=-1).max(initial=0))
     # A stable sort puts those that are set apart first.
     variant = np.argsort(~apart, axis=-1, kind="stable")[..., :slots]
@@ -159,9 +169,11 @@ def own_noise(
     for slot in range(slots):
         filled = np.take_along_axis(apart, variant[..., slot : slot + 1], axis=-1)[..., 0]
         among = variant[filled][:, slot : slot + 1]
-        beside = ~apart[filled]
-        np.put_along_axis(beside, among, True, axis=-1)
-        noise = fit_noise(values[filled], present & beside[..., None])
+        compared = ~apart[filled]
+        # Each one is measured with the retained variants alone: two that are set apart would take each other's noise for their
+        # own.
+        np.put_along_axis(compared, among, True, axis=-1)
+        noise = fit_noise(values[filled], present & compared[..., None])
         squares, own_df = (np.take_along_axis(part, among, axis=-1)[:, 0] for part in (noise.own_squares, noise.own_df))
         df[filled, slot] = own_df
         variance[filled, slot] = squares / np.maximum(own_df, 1)
@@ -193,8 +205,13 @@ def doubt(
         tested = leaving_out_p(noise)[1]
         number = tested.sum(axis=-1, keepdims=True)
         df = np.maximum(noise.df, 1)[..., None]
+        # q_k, from the F test by which variants are set apart, with the same critical value. Were it larger than the real
+        # probability of notice, the doubt would be too small, and pairs with an unnoticed noisy variant would be claimed too
+        # often.
         noticed = fdtrc(own.df, df, fdtri(own.df, df, 1 - _critical_p(number, level)) / ratio)
         relative = noise.own_squares / pooled
+        # log L_vk = (d_v / 2)(s_v^2 / sigma^2 (1 - 1 / r_k) - log r_k), with d_v s_v^2 = own_squares. Kept as a logarithm until
+        # the last line: with r_k = 10^4, the case of a variant that fails to train, L_vk overflows.
         exponent = relative[..., None] * (1 - 1 / ratio[..., None, :])
         exponent = (exponent - noise.own_df[..., None] * np.log(ratio[..., None, :])) / 2
         odds = np.exp(np.minimum(exponent, _LARGEST_LOG)) / (np.maximum(noticed, _LEAST_NOTICED) * number)[..., None, :]
@@ -202,6 +219,8 @@ def doubt(
         kinds = np.maximum((own.df > 0).sum(axis=-1), 1)
         counted = share * np.minimum((kinds - 1 + FIRST_NOTICED / number[..., 0]) / kinds, 1.0)
         weight = np.where(odds > 0, counted[..., None, None] * odds / (1 + odds.sum(axis=-1, keepdims=True)), 0.0)
+        # The sum over both variants is a union bound: it may count the case that both are noisy twice, which can only widen the
+        # tail.
         weight = weight[..., pairs[:, 0], :] + weight[..., pairs[:, 1], :]
         sd = np.sqrt((1 + ratio[..., None, :]) * pooled[..., None] / count[:, None])
     return Doubt(weight=np.where(np.isfinite(sd), weight, 0.0), sd=np.where(np.isfinite(sd), sd, 0.0))

@@ -2,11 +2,11 @@
 
 from addnorm.statistics.ranking import Ranking
 from addnorm.statistics.result import FEWEST_SEEDS
-from addnorm.statistics.table import Table
+from addnorm.statistics.table import LossTable
 from addnorm.words import Sentence, listed, say
 
 
-def notes(ranking: Ranking, table: Table) -> tuple[Sentence, ...]:
+def notes(ranking: Ranking, table: LossTable) -> tuple[Sentence, ...]:
     """Everything that limits the ranking; empty when nothing does."""
     return (
         *_plan(ranking, table),
@@ -22,20 +22,20 @@ def notes(ranking: Ranking, table: Table) -> tuple[Sentence, ...]:
     )
 
 
-def _plan(ranking: Ranking, table: Table) -> list[Sentence]:
-    found = []
+def _plan(ranking: Ranking, table: LossTable) -> list[Sentence]:
+    sentences = []
     if ranking.provisional:
         # By name: at lengths, a run is in the table once for every switch.
         open_runs = {r.name for runs in table.runs.values() for r in runs if not r.ended}
-        found.append(say("provisional", runs=len(open_runs)))
-    found += _stages(ranking)
+        sentences.append(say("provisional", runs=len(open_runs)))
+    sentences += _stages(ranking)
     if ranking.added_after_look:
-        found.append(say("added_after_look", seeds=listed("comma", ranking.added_after_look)))
+        sentences.append(say("added_after_look", seeds=listed("comma", ranking.added_after_look)))
     unplanned = [r for runs in table.runs.values() for r in runs if not r.planned and r.state == "finished"]
     unseen = sorted({r.seed for r in unplanned} - set(ranking.added_after_look))
     if unseen:
-        found.append(say("unplanned", seeds=_seeds(unseen)))
-    return found
+        sentences.append(say("unplanned", seeds=_seeds(unseen)))
+    return sentences
 
 
 def _stages(ranking: Ranking) -> list[Sentence]:
@@ -43,7 +43,7 @@ def _stages(ranking: Ranking) -> list[Sentence]:
     if progress is None:
         return []
     looks = progress.design.looks
-    found = [
+    sentences = [
         say(
             "stages",
             complete=progress.complete,
@@ -55,13 +55,13 @@ def _stages(ranking: Ranking) -> list[Sentence]:
     ]
     if progress.continuing:
         open_pairs = len(progress.undecided) - len(progress.hopeless)
-        found.append(say("stages_open", open=open_pairs, variants=listed("comma", progress.continuing)))
+        sentences.append(say("stages_open", open=open_pairs, variants=listed("comma", progress.continuing)))
     elif progress.complete:
-        found.append(say("stages_over", undecided=len(progress.undecided)))
+        sentences.append(say("stages_over", undecided=len(progress.undecided)))
     if progress.hopeless:
         pairs = listed("comma", (f"{one}–{other}" for one, other in progress.hopeless))
-        found.append(say("stages_hopeless", pairs=pairs, most=looks[-1]))
-    return found
+        sentences.append(say("stages_hopeless", pairs=pairs, most=looks[-1]))
+    return sentences
 
 
 def _tuning(ranking: Ranking) -> list[Sentence]:
@@ -70,8 +70,8 @@ def _tuning(ranking: Ranking) -> list[Sentence]:
     return [say("tuned", seeds=listed("comma", ranking.tuning.seeds)), *ranking.tuning.notes]
 
 
-def _losses(table: Table) -> list[Sentence]:
-    found = []
+def _losses(table: LossTable) -> list[Sentence]:
+    sentences = []
     for name, runs in table.runs.items():
         lost = [run for run in runs if run.state in ("failed", "diverged")]
         if lost:
@@ -84,10 +84,10 @@ def _losses(table: Table) -> list[Sentence]:
                 ),
             )
             if any(run.state == "finished" for run in runs):
-                found.append(say("lost_some", variant=name, endings=endings, seeds=len(runs)))
+                sentences.append(say("lost_some", variant=name, endings=endings, seeds=len(runs)))
             else:
-                found.append(say("lost", variant=name, endings=endings))
-    return found
+                sentences.append(say("lost", variant=name, endings=endings))
+    return sentences
 
 
 def _unpaired(ranking: Ranking) -> list[Sentence]:
@@ -95,11 +95,11 @@ def _unpaired(ranking: Ranking) -> list[Sentence]:
 
 
 def _ending(which: Sentence, state: str, reason: str | None) -> Sentence:
-    said = say(f"state_{state}")
+    ending = say(f"state_{state}")
     return (
-        say("ended_because", which=which, state=said, reason=reason)
+        say("ended_because", which=which, state=ending, reason=reason)
         if reason
-        else say("ended", which=which, state=said)
+        else say("ended", which=which, state=ending)
     )
 
 
@@ -113,9 +113,9 @@ def _too_few(ranking: Ranking) -> list[Sentence]:
     if not comparisons or any(c.verdict is not None or c.seeds >= FEWEST_SEEDS for c in comparisons):
         return []
     repeated = [f"{row.variant} ({row.seeds})" for row in ranking.variants if row.seeds > 1 and row.same_as is None]
-    found = [say("no_verdict_repeated", variants=listed("comma", repeated)) if repeated else say("no_verdict")]
+    sentences = [say("no_verdict_repeated", variants=listed("comma", repeated)) if repeated else say("no_verdict")]
     if ranking.noise_df == 0:
-        found.append(say("unknown_noise"))
+        sentences.append(say("unknown_noise"))
     needed = sorted(c.seeds_needed for c in comparisons if c.seeds_needed is not None)
     if needed:
         known = (
@@ -123,7 +123,7 @@ def _too_few(ranking: Ranking) -> list[Sentence]:
             if ranking.assumed_sd is not None
             else say("measured", sd=ranking.noise_sd if ranking.noise_sd is not None else 0.0)
         )
-        found.append(
+        sentences.append(
             say(
                 "what_it_takes" if ranking.measure.in_nats else "what_it_takes_plain",
                 known=known,
@@ -132,7 +132,7 @@ def _too_few(ranking: Ranking) -> list[Sentence]:
                 all=needed[-1],
             )
         )
-    return found
+    return sentences
 
 
 def _set_apart(ranking: Ranking) -> list[Sentence]:
@@ -167,17 +167,17 @@ def _references(ranking: Ranking) -> list[Sentence]:
 
 
 def _accuracy(ranking: Ranking) -> list[Sentence]:
-    told: set[frozenset[str]] = set()
-    found = []
+    mentioned: set[frozenset[str]] = set()
+    sentences = []
     for row in ranking.variants:
         for other, comparison in row.versus.items():
             pair = frozenset((row.variant, other))
             if comparison.accuracy_agrees is not False or comparison.verdict in ("undecided", "equivalent", "failed"):
                 continue
-            if pair in told or comparison.difference is None or comparison.accuracy_difference is None:
+            if pair in mentioned or comparison.difference is None or comparison.accuracy_difference is None:
                 continue
-            told.add(pair)
-            found.append(
+            mentioned.add(pair)
+            sentences.append(
                 say(
                     "accuracy_disagrees",
                     variant=row.variant,
@@ -186,4 +186,4 @@ def _accuracy(ranking: Ranking) -> list[Sentence]:
                     points=100 * comparison.accuracy_difference,
                 )
             )
-    return found
+    return sentences

@@ -34,6 +34,7 @@ def mean_over_seeds(values: Sequence[float]) -> MeanOverSeeds:
     mean, count = float(np.mean(values)), len(values)
     if count < 2:
         return MeanOverSeeds(mean=mean, low=None, high=None, seeds=count)
+    # For this mean alone, without a family: it describes one variant and must not be read as a test between two.
     reach = float(stdtrit(count - 1, (1 + CONFIDENCE) / 2) * np.std(values, ddof=1) / np.sqrt(count))
     return MeanOverSeeds(mean=mean, low=mean - reach, high=mean + reach, seeds=count)
 
@@ -94,6 +95,7 @@ def depth_over_seeds(contents: Sequence[Mapping[str, Any]]) -> list[DepthOverSee
     Args:
         contents: of the runs' `insight.json`; those without depth matrices are left out.
     """
+    # Runs without depth matrices are not counted as zero: `seeds` is the number of runs that were averaged.
     known = [content for content in contents if content["end"].get("depth")]
     return [_room(known, room) for room in (known[0]["end"]["depth"] if known else ())]
 
@@ -114,6 +116,8 @@ def _room(contents: Sequence[Mapping[str, Any]], room: str) -> DepthOverSeeds:
 
 
 def _matrix(starts: Sequence[Any], ends: Sequence[Any]) -> MatrixOverSeeds:
+    # Differences are taken per seed before they are averaged. The start differs between seeds, and the spread of the move is
+    # the quantity whose noise matters; sd(end) and sd(start) together would count the start's spread twice.
     end = np.asarray(ends, dtype=np.float64)
     if not starts:
         return MatrixOverSeeds(start=None, end=end.mean(0), difference=None, sd=_sd(end))

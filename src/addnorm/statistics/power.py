@@ -58,6 +58,8 @@ def equivalence_power(difference: float, error: float, *, margin: float, critica
     """Probability that difference ± critical value · estimated standard error falls inside ±margin."""
     scale, weight = _standard_error_error(df)
     upper = ndtr((margin - difference) / error - critical * scale)
+    # Where the interval is wider than the margin allows (critical * scale * error > margin), upper < lower, and equivalence
+    # cannot be claimed: the maximum with 0 below removes these values of S.
     lower = ndtr((-margin - difference) / error + critical * scale)
     return float(weight @ np.maximum(upper - lower, 0.0))
 
@@ -96,6 +98,8 @@ def seeds_needed(
         claimed = difference_power(abs(difference) / error, critical, df)
         return claimed, equivalence_power(difference, error, margin=margin, critical=critical, df=df)
 
+    # Doubling, then bisection, which needs a power that rises with n. Each of the two does near the target; where the more
+    # probable decision changes from one to the other, the larger of them rises too, as a maximum of two rising functions.
     low, high = 2, 3
     while max(powers(high)) < POWER:
         low, high = high, 2 * high
@@ -119,5 +123,7 @@ def _standard_error_error(df: float) -> tuple[Float[np.ndarray, " node"], Float[
 @cache
 def _quadrature() -> tuple[Float[np.ndarray, " node"], Float[np.ndarray, " node"]]:
     """Gauss-Legendre nodes and weights on the unit interval."""
+    # 200 nodes over the quantiles of chi2, not over its density: the integrand is then bounded on (0, 1) for every df, also for
+    # df = 1, whose density is infinite at 0.
     node, weight = np.polynomial.legendre.leggauss(200)
     return (node + 1) / 2, weight / 2

@@ -11,18 +11,17 @@ from jaxtyping import Float
 from scipy.special import stdtrit
 
 from addnorm.errors import InputError, UnknownName
-from addnorm.statistics.measure import LOSS, Measure
+from addnorm.statistics.measure import LOSS, Metric
 from addnorm.statistics.multiple_testing import holm, paired_tests
 from addnorm.statistics.noise import fit_levels
 from addnorm.statistics.notes import notes
-from addnorm.statistics.ranking import Comparison, Ranking, Tier, Value, VariantRank
+from addnorm.statistics.ranking import Ranking, RunValue, Tier, VariantComparison, VariantRank, reference_lines, tier_of
 from addnorm.statistics.result import FEWEST_SEEDS, Result
 from addnorm.statistics.seeds_in_stages import SeedsInStages, Stages, needed, prospects
-from addnorm.statistics.table import Table, tabulate
-from addnorm.statistics.tiers import reference_lines, tier_of
+from addnorm.statistics.table import LossTable, tabulate
 from addnorm.statistics.tuning import TuningOutcome
 from addnorm.statistics.unpaired import unpaired_tests
-from addnorm.statistics.verdicts import Family
+from addnorm.statistics.verdicts import ComparisonFamily
 from addnorm.words import listed, say
 
 _LARGEST_LOG = math.log(sys.float_info.max)
@@ -39,7 +38,7 @@ def rank(
     left_out: Collection[str] = (),
     design: SeedsInStages | None = None,
     tuning: TuningOutcome | None = None,
-    measure: Measure = LOSS,
+    measure: Metric = LOSS,
 ) -> Ranking:
     """Rank variants by held-out loss, and decide which differences exceed the noise.
 
@@ -73,16 +72,23 @@ def rank(
         if name not in known:
             raise UnknownName("variant to be left out", name, known)
     results = [result for result in results if result.variant not in left_out]
+    # All code below this line knows one direction: lower is better. A measure of which higher is better is negated here, and
+    # the finished ranking is negated back (`mirrored`). Two directions inside the tests would double every comparison of signs.
+    # `0.0 - x` and not `-x`: a score of 0 would become -0.0 and be printed as such.
     if measure.better == "higher":
         results = [replace(each, loss=None if each.loss is None else 0.0 - each.loss) for each in results]
     table = tabulate(results, references)
+    # A study in stages is decided by its complete stages alone. Runs of the stage in progress are shown, but a verdict on them
+    # would be a look that the design has not planned, and its part of the error rate is not reserved.
     complete = 0 if design is None else design.complete(results)
     looks = () if design is None else design.looks_at(table.seeds, complete)
-    family = Family.of(table, references, margin, confidence, assumed_sd, looks)
+    family = ComparisonFamily.of(table, references, margin, confidence, assumed_sd, looks)
     levels = _levels(table)
     comparisons = {
         name: {other: family.compare(name, other) for other in references if other != name} for name in table.names
     }
+    # A reference without a finished run has no level: it takes no place among the lines, and comparisons with it say why they
+    # have no verdict. Its comparisons still count in the family, so that a reference that finishes late changes no threshold.
     finished = [name for name in references if not math.isnan(levels[table.row(name)])]
     by_level = sorted(finished, key=lambda name: float(levels[table.row(name)]))
     lines = reference_lines(by_level, lambda a, b: comparisons[a][b].verdict in ("better", "worse"))
@@ -131,7 +137,7 @@ def compare_pairs(
     *,
     margin: float = 0.005,
     confidence: float = 0.95,
-) -> dict[tuple[str, str], Comparison]:
+) -> dict[tuple[str, str], VariantComparison]:
     """Decide some (variant, reference) alone, as where each variant has a reference of its own.
 
     The pairs are one family. They have to be chosen without knowledge of the results: choosing the pairs that look different
@@ -164,7 +170,7 @@ def compare_pairs(
         if name == other:
             raise InputError(f"pairs: expected two variants in each pair, got {name!r} with itself.")
     references = tuple(dict.fromkeys(other for _, other in pairs))
-    family = Family.of(tabulate(results, references), references, margin, confidence, None, chosen=pairs)
+    family = ComparisonFamily.of(tabulate(results, references), references, margin, confidence, None, chosen=pairs)
     return {(name, other): family.compare(name, other) for name, other in pairs}
 
 
@@ -186,23 +192,24 @@ def _check_numbers(margin: float, confidence: float, assumed_sd: float | None) -
         raise InputError(f"assumed_sd: expected a positive number of nats per token, got {assumed_sd}.")
 
 
-def _stages(design: SeedsInStages, complete: int, family: Family) -> Stages:
+def _stages(design: SeedsInStages, complete: int, family: ComparisonFamily) -> Stages:
     """Progress of a study with a design, and the variants of its next stage."""
     undecided: list[tuple[str, str]] = []
     hopeless: list[tuple[str, str]] = []
     continuing: tuple[str, ...] = ()
     if family.decisions is not None and complete:
         names = family.table.distinct
-        found = prospects(family.decisions, design, family.rule)
+        outlook = prospects(family.decisions, design, family.rule)
+        # Predictive power knows means and noise only. It would ask for seeds that cannot lead to a verdict:
         # A variant that diverged at a seed can be worse, which its first stage shows, but neither better nor equivalent.
         diverged = np.array([any(family.table.diverged(names[row]) for row in pair) for pair in family.pairs], bool)
-        found = replace(found, hopeless=found.hopeless | (found.undecided & diverged))
+        outlook = replace(outlook, hopeless=outlook.hopeless | (outlook.undecided & diverged))
         undecided, hopeless = (
             [(names[family.pairs[place][0]], names[family.pairs[place][1]]) for place in np.flatnonzero(which)]
-            for which in (found.undecided, found.hopeless)
+            for which in (outlook.undecided, outlook.hopeless)
         )
         if complete < len(design.looks):
-            rows = needed(found, np.array(family.pairs, int).reshape(-1, 2))
+            rows = needed(outlook, np.array(family.pairs, int).reshape(-1, 2))
             # A variant that repeats another stays a repeat only with the same seeds.
             continuing = tuple(name for name in family.table.names if family.table.row(name) in rows)
     return Stages(
@@ -210,17 +217,22 @@ def _stages(design: SeedsInStages, complete: int, family: Family) -> Stages:
     )
 
 
-def _levels(table: Table) -> Float[np.ndarray, " variant"]:
+def _levels(table: LossTable) -> Float[np.ndarray, " variant"]:
     """Level of each row at the average seed; a constant one belongs to no seed, and its level is its value."""
+    # A constant variant has its one value in a single cell, of whatever seed came first. In the additive fit that cell would
+    # give the seed an effect that the variant does not feel, and shift all other levels.
     constant = table.constant[:, None]
     levels = fit_levels(table.losses, table.present & ~constant)
     return np.where(constant[:, 0] & table.present.any(axis=1), np.nansum(table.losses, axis=1), levels)
 
 
-def _rank_intervals(table: Table, confidence: float, *, unpaired: bool) -> dict[int, tuple[int, int]]:
+def _rank_intervals(table: LossTable, confidence: float, *, unpaired: bool) -> dict[int, tuple[int, int]]:
     """Best and worst rank of each row that Holm's test over all pairs leaves open."""
     rows = [row for row in range(len(table.distinct)) if table.present[row].any()]
     intervals = {row: (1, len(rows)) for row in rows}
+    # A family of its own at the full level: rank intervals answer another question (where is each variant among all?) than the
+    # verdicts (which differ from the references?). Sharing one family would take power from the verdicts by (V - 1) / 2 per
+    # reference. So the two statements hold with 95 % each, not together, and the guide says that.
     pairs = np.array(list(combinations(rows, 2)), dtype=int).reshape(-1, 2)
     if not pairs.size:
         return intervals
@@ -231,6 +243,8 @@ def _rank_intervals(table: Table, confidence: float, *, unpaired: bool) -> dict[
     claimed = holm(tests.p_value, len(pairs)) <= 1 - confidence
     for (a, b), difference in zip(pairs[claimed], tests.difference[claimed], strict=True):
         winner, loser = (int(a), int(b)) if difference < 0 else (int(b), int(a))
+        # Both exceptions leave the ranks of the pair open, although Holm's test claims a difference. What must hold: a rank
+        # interval is narrowed only where both variants show their whole spread.
         if table.diverged(table.distinct[winner]):
             continue  # only its better seeds were observed
         if any(table.shows_no_spread(table.distinct[row]) for row in (winner, loser)):
@@ -244,8 +258,8 @@ def _rank_intervals(table: Table, confidence: float, *, unpaired: bool) -> dict[
 class _Rows:
     """Everything that a row of the ranking is made from."""
 
-    table: Table
-    family: Family
+    table: LossTable
+    family: ComparisonFamily
     references: Sequence[str]
     lines: Sequence[Sequence[str]]
     levels: Float[np.ndarray, " variant"]
@@ -253,7 +267,7 @@ class _Rows:
     added_after_look: frozenset[int]
     in_nats: bool
 
-    def row(self, name: str, versus: dict[str, Comparison]) -> VariantRank:
+    def row(self, name: str, versus: dict[str, VariantComparison]) -> VariantRank:
         """Level, spread, rank interval and tier of one variant."""
         table, row = self.table, self.table.row(name)
         present = table.present[row]
@@ -284,8 +298,8 @@ class _Rows:
             constant=table.is_constant(name),
         )
 
-    def _value(self, run: Result) -> Value:
-        return Value(
+    def _value(self, run: Result) -> RunValue:
+        return RunValue(
             run=run.name,
             seed=run.seed,
             state=run.state,

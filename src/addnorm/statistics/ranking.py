@@ -1,10 +1,16 @@
-"""The ranking as frozen dataclasses and as JSON."""
+"""The ranking as frozen dataclasses and as JSON, and the tiers that its verdicts allow.
 
-from collections.abc import Mapping
+**Tiers.** The references, best first, are lines. Neighbouring references without a claimed difference share a line, because
+nothing can lie between two levels that may be the same. k lines leave k + 1 gaps. A verdict of better than a reference excludes
+the gaps below its line, worse excludes those above it, and undecided excludes nothing. A variant that is equivalent to a
+reference lies at that line: the gaps on both sides remain, and the label says "level with".
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from addnorm.statistics.measure import LOSS, Measure
+from addnorm.statistics.measure import LOSS, Metric
 from addnorm.statistics.seeds_in_stages import Stages
 from addnorm.statistics.tuning import TuningOutcome
 from addnorm.words import Sentence, say
@@ -17,7 +23,7 @@ RESOLVABLE_SEEDS = 100
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class VariantComparison:
     """One variant against one reference."""
 
     verdict: Verdict | None
@@ -50,7 +56,7 @@ class Comparison:
         """Number of shared seeds at which the variant has the lower loss."""
         return sum(difference < 0 for difference in self.by_seed.values())
 
-    def mirrored(self) -> "Comparison":
+    def mirrored(self) -> "VariantComparison":
         """The comparison with every difference negated."""
         reason = self.reason
         if reason is not None and reason.note["code"] in _OPPOSITE:
@@ -106,7 +112,7 @@ class Tier:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Value:
+class RunValue:
     """One run of a variant in the ranking."""
 
     run: str
@@ -162,8 +168,8 @@ class VariantRank:
     tier: Tier
     rank_interval: tuple[int, int] | None
     """Best and worst rank that the comparisons of all pairs leave open, 1 the best; None without a counted run."""
-    versus: Mapping[str, Comparison]
-    values: tuple[Value, ...]
+    versus: Mapping[str, VariantComparison]
+    values: tuple[RunValue, ...]
     same_as: str | None = None
     """The variant that this one repeats bit for bit."""
     constant: bool = False
@@ -237,7 +243,7 @@ class Ranking:
     """Progress of a study that adds seeds in stages; None if all seeds were fixed beforehand."""
     tuning: TuningOutcome | None = None
     """Choice of the points at which variants are compared; None for a study without `tune`."""
-    measure: Measure = LOSS
+    measure: Metric = LOSS
     """Unit of all numbers here, and whether lower or higher is better."""
     unpaired: bool = False
     """True if the variants share no seeds: groups of runs are compared, and the seeds' effects are part of the noise."""
@@ -293,3 +299,65 @@ def _swapped(interval: Interval | None) -> Interval | None:
 
 def _ends(interval: Interval | None) -> list[float] | None:
     return None if interval is None else list(interval)
+
+
+def reference_lines(ordered: Sequence[str], differ: Callable[[str, str], bool]) -> tuple[tuple[str, ...], ...]:
+    """Divide the references, best first, wherever every one above differs from every one below.
+
+    Args:
+        ordered: references from lowest to highest loss.
+        differ: tells if the difference of two references is claimed.
+
+    Example:
+        >>> reference_lines(["a", "b", "c"], lambda one, two: two == "c")
+        (('a', 'b'), ('c',))
+    """
+    lines: list[list[str]] = []
+    for position, name in enumerate(ordered):
+        divided = all(differ(upper, lower) for upper in ordered[:position] for lower in ordered[position:])
+        if position == 0 or divided:
+            lines.append([])
+        lines[-1].append(name)
+    return tuple(tuple(line) for line in lines)
+
+
+def tier_of(versus: Mapping[str, VariantComparison], lines: Sequence[Sequence[str]]) -> Tier:
+    """The gaps that the verdicts allow.
+
+    Args:
+        versus: verdicts against each reference.
+        lines: references from best to worst, as `reference_lines` returns them.
+    """
+    verdicts = {name: comparison.verdict for name, comparison in versus.items()}
+    if verdicts and all(verdict == "failed" for verdict in verdicts.values()):
+        return Tier(label="failed", gaps=(), firm=False)
+    if not lines:
+        return Tier(label="open", gaps=(0,), firm=False)
+    first, last = 0, len(lines)
+    level: list[str] = []
+    for index, line in enumerate(lines):
+        at_line = {verdicts.get(name) for name in line}
+        if "worse" in at_line:
+            first = max(first, index + 1)
+        if "better" in at_line:
+            last = min(last, index)
+        if "equivalent" in at_line:
+            first, last = max(first, index), min(last, index + 1)
+            level += [name for name in line if verdicts.get(name) == "equivalent"]
+    gaps = tuple(range(first, last + 1))
+    return Tier(label=_label(lines, level, first, last), gaps=gaps, firm=len(gaps) == 1 and not level)
+
+
+def _label(lines: Sequence[Sequence[str]], level: Sequence[str], first: int, last: int) -> str:
+    names = [" / ".join(line) for line in lines]
+    if level:
+        return f"level with {' / '.join(level)}"
+    if first > last:  # better than a reference of this line and worse than another
+        return f"among {names[last]}"
+    if (first, last) == (0, len(lines)):
+        return "open"
+    if first == 0:
+        return f"above {names[last]}"
+    if last == len(lines):
+        return f"below {names[first - 1]}"
+    return f"between {names[first - 1]} and {names[last]}"

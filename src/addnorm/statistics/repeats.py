@@ -173,13 +173,13 @@ def _typical_sd(variants: Iterable[Sequence[Result]]) -> float:
 def _noise_between(variants: Sequence[Sequence[Result]]) -> float | None:
     """Median standard deviation of a run, from differences of two variants at equal seeds; None without such."""
     by_seed = [{run.seed: run.finished_loss for run in runs} for runs in variants]
-    found = []
+    spreads = []
     for place, one in enumerate(by_seed):
         for other in by_seed[:place]:
             differences = [one[seed] - other[seed] for seed in one.keys() & other.keys()]
             if len(set(differences)) > 1:
-                found.append(float(np.std(differences, ddof=1)) / math.sqrt(2))
-    return float(np.median(found)) if found else None
+                spreads.append(float(np.std(differences, ddof=1)) / math.sqrt(2))
+    return float(np.median(spreads)) if spreads else None
 
 
 def _losses(runs: Iterable[Result]) -> list[float]:
@@ -187,7 +187,7 @@ def _losses(runs: Iterable[Result]) -> list[float]:
 
 
 def _by_variant(finished: Iterable[Result]) -> dict[str, list[Result]]:
-    found: dict[str, list[Result]] = {}
+    by_variant: dict[str, list[Result]] = {}
     for run in finished:
-        found.setdefault(run.variant, []).append(run)
-    return found
+        by_variant.setdefault(run.variant, []).append(run)
+    return by_variant

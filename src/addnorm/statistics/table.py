@@ -21,7 +21,7 @@ from addnorm.words import Sentence, listed, say
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table:
+class LossTable:
     """Counted runs of distinct variants, and every run by variant."""
 
     names: tuple[str, ...]
@@ -46,7 +46,7 @@ class Table:
         """Row of `losses` that stands for the variant."""
         return self.distinct.index(self.same_as.get(variant, variant))
 
-    def at_seeds(self, seeds: Bool[np.ndarray, " seed"]) -> "Table":
+    def at_seeds(self, seeds: Bool[np.ndarray, " seed"]) -> "LossTable":
         """The table with the runs of some seeds alone; the list of runs stays whole."""
         return replace(self, losses=np.where(seeds, self.losses, np.nan), present=self.present & seeds)
 
@@ -89,7 +89,7 @@ class Table:
         return tuple(run.seed for run in self.runs[variant] if run.state == "diverged")
 
 
-def tabulate(results: Sequence[Result], references: Sequence[str]) -> Table:
+def tabulate(results: Sequence[Result], references: Sequence[str]) -> LossTable:
     """Check the runs against each other and arrange those that count.
 
     Raises:
@@ -118,7 +118,7 @@ def tabulate(results: Sequence[Result], references: Sequence[str]) -> Table:
         cell = distinct.index(run.variant), seeds.index(run.seed)
         losses[cell] = run.finished_loss
         accuracies[cell] = np.nan if run.accuracy is None else run.accuracy
-    return Table(
+    return LossTable(
         names=names,
         distinct=distinct,
         seeds=seeds,

@@ -19,7 +19,7 @@ from jaxtyping import Float
 
 from addnorm.errors import InputError, UnknownName
 from addnorm.statistics.procedure import rank
-from addnorm.statistics.ranking import Comparison, Verdict
+from addnorm.statistics.ranking import VariantComparison, Verdict
 from addnorm.statistics.repeats import repeats
 from addnorm.statistics.result import Result
 from addnorm.statistics.table import tabulate
@@ -50,7 +50,7 @@ class VariantTrend:
     variant: str
     differences: Mapping[str, tuple[Mapping[int, float], ...]]
     """By reference: at each size, the difference in loss by seed, in nats per token, for the seeds that both have there."""
-    versus: Mapping[str, Comparison]
+    versus: Mapping[str, VariantComparison]
     """By reference: the change of the difference in nats per doubling of the parameters, as a comparison of slopes."""
 
     def means(self, reference: str) -> tuple[float | None, ...]:
@@ -152,8 +152,8 @@ def trend(
         ...     )
         ...     for name, parameters, losses in (("small", 1e6, small), ("large", 4e6, large))
         ... ]
-        >>> found = trend(sizes, references=["base"])
-        >>> found["rezero"].direction("base")
+        >>> result = trend(sizes, references=["base"])
+        >>> result["rezero"].direction("base")
         'falls'
     """
     kept = sorted((_without(size, left_out) for size in sizes), key=lambda size: size.parameters)
@@ -164,6 +164,8 @@ def trend(
     for name in references:
         if name not in measured:
             raise InputError(f"reference {name!r}: expected a seed that it finished at every size, got none.")
+    # A slope takes the place of a loss: "better" means a lower slope, so a variant whose lead grows. Noise, family and
+    # intervals are those of `rank`, and no second procedure has to be simulated.
     ranking = rank(slopes, references=references, margin=margin, confidence=confidence)
     names = dict.fromkeys(result.variant for size in kept for result in size.results)
     levels = {name: _level(losses[-1], name) for name in names}
@@ -218,11 +220,11 @@ def _check(sizes: Sequence[Size], references: Sequence[str]) -> None:
     for size in sizes:
         tabulate(size.results, references)  # refuses unknown references, and runs that cannot be compared
     for what in ("corpus", "tokenizer"):
-        found = {getattr(run, f"{what}_hash") for size in sizes for run in size.results if run.state == "finished"}
-        if len(found - {None}) > 1:
+        hashes = {getattr(run, f"{what}_hash") for size in sizes for run in size.results if run.state == "finished"}
+        if len(hashes - {None}) > 1:
             names = ", ".join(size.name for size in sizes)
             raise InputError(
-                f"{names}: expected one {what} for all sizes, got {len(found)}: their losses are not comparable."
+                f"{names}: expected one {what} for all sizes, got {len(hashes)}: their losses are not comparable."
             )
 
 
@@ -243,13 +245,16 @@ def _slopes(sizes: Sequence[Size]) -> list[Result]:
     for size in sizes:
         for run in size.results:
             cells[run.variant, run.seed].append(run)
-    found = []
+    slopes = []
     for (variant, seed), runs in cells.items():
         if any(run.state == "diverged" for run in runs):
-            found.append(Result(variant=variant, seed=seed, state="diverged"))
+            slopes.append(Result(variant=variant, seed=seed, state="diverged"))
         elif len(runs) == len(sizes) and all(run.state == "finished" for run in runs):
             slope = float(weights @ [run.finished_loss for run in runs])
             hashes = [run.content_hash for run in runs if run.content_hash is not None]
+            # Which slopes are copies must follow from the runs, not from the slopes: two slopes of rounded losses are equal far
+            # more often than by chance, because all use the same few differences of the last digit. So the identity of the
+            # slope is made of hashes where every run has one, and of the printed losses otherwise.
             if len(hashes) < len(runs):
                 # A slope has more digits than the losses were printed with: those tell which runs are copies.
                 (name,) = (
@@ -259,12 +264,15 @@ def _slopes(sizes: Sequence[Size]) -> list[Result]:
                 hashes = [name, *map(str, losses or [seed])]
             whole = " ".join(hashes)
             trained = any(run.trained for run in runs)
-            found.append(Result(variant=variant, seed=seed, loss=slope, content_hash=whole, trained=trained))
-    return found
+            slopes.append(Result(variant=variant, seed=seed, loss=slope, content_hash=whole, trained=trained))
+    return slopes
 
 
 def _weights(positions: Float[np.ndarray, " size"]) -> Float[np.ndarray, " size"]:
     """Weights of the values in the least-squares slope over the positions."""
+    # Weights of a least-squares slope: they add up to 0, so that whatever a seed adds to the loss at all sizes cancels, and
+    # their product with the positions is 1. A variant that lacks one size has no slope: weights of the remaining sizes would
+    # measure another part of the curve.
     away = positions - positions.mean()
     return np.asarray(away / (away**2).sum())
 

@@ -92,14 +92,14 @@ class TunedVariant:
     @property
     def edges(self) -> tuple[Edge, ...]:
         """The axes at whose ends the chosen values are."""
-        found = []
+        edges = []
         for path, value in self._values(self.chosen).items():
             numbers = [point.values[path] for point in self.points]
             if any(isinstance(number, bool) or not isinstance(number, int | float) for number in numbers):
                 continue
             if value in (min(numbers), max(numbers)) and min(numbers) < max(numbers):
-                found.append(Edge(path=path, value=value, end="lowest" if value == min(numbers) else "highest"))
-        return tuple(found)
+                edges.append(Edge(path=path, value=value, end="lowest" if value == min(numbers) else "highest"))
+        return tuple(edges)
 
     @property
     def flat(self) -> bool | None:
@@ -131,18 +131,18 @@ class TunedVariant:
     @property
     def notes(self) -> tuple[Sentence, ...]:
         """Limits of the choice, one sentence each."""
-        found = [
+        sentences = [
             say(f"tuning_{edge.end}", variant=self.variant, field=edge.path, value=f"{edge.value:g}")
             for edge in self.edges
         ]
         if self.flat:
-            found.append(say("tuning_flat", variant=self.variant, points=len(self.points)))
+            sentences.append(say("tuning_flat", variant=self.variant, points=len(self.points)))
         lost = [
             self.short(point.name) for point in self.points if any(run.ended and not run.loss for run in point.runs)
         ]
         if lost:
-            found.append(say("tuning_lost", variant=self.variant, points=listed("semicolon", lost)))
-        return tuple(found)
+            sentences.append(say("tuning_lost", variant=self.variant, points=listed("semicolon", lost)))
+        return tuple(sentences)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,14 +206,14 @@ def tuning_outcome(
     noise = _Noise.of(by_point, tuple(seeds))
     variants = []
     for variant, of in points.items():
-        found = [
+        judged = [
             TunedPoint(name=name, values=values, runs=tuple(sorted(by_point[name], key=lambda run: run.seed)))
             for name, values in of.items()
         ]
-        best = (chosen or {}).get(variant) or _best(found)
+        best = (chosen or {}).get(variant) or _best(judged)
         if best is not None:
-            found = [noise.judged(point, best, len(found)) for point in found]
-        variants.append(TunedVariant(variant=variant, points=tuple(found), chosen=best))
+            judged = [noise.judged(point, best, len(judged)) for point in judged]
+        variants.append(TunedVariant(variant=variant, points=tuple(judged), chosen=best))
     return TuningOutcome(seeds=tuple(seeds), variants=tuple(variants), noise_sd=noise.known_sd)
 
 
@@ -260,6 +260,9 @@ class _Noise:
             difference = self.losses[row] - self.losses[other]
             count = difference.size
             error = max(self.sd * math.sqrt(2 / count), float(difference.std(ddof=1)) / math.sqrt(count))
+            # One-sided, over all other points of the variant. The chosen point is the lowest of all by construction, which
+            # makes it look better than it is: a point that is "not as good" may still be the true optimum. It is a description,
+            # no verdict.
             critical = float(stdtrit(self.df, 1 - ALPHA / max(points - 1, 1)))
             good = row == other or (not self.apart[row] and float(difference.mean()) <= critical * error)
         return TunedPoint(name=point.name, values=point.values, runs=point.runs, as_good=good)

@@ -51,6 +51,8 @@ def unpaired_tests(
     variance = np.where(known, variance, np.nan)
     df = np.maximum(number - 1, 0)
     residual_df = int(df.sum())
+    # The median includes the two variants that are compared. With two variants it is their mean variance, and the floor equals
+    # the pooled t test's error; with many, no single noisy variant moves it.
     typical = np.nanmedian(variance, axis=-1)[..., None] if known.any() else np.nan
     first, second = pairs[:, 0], pairs[:, 1]
     with np.errstate(invalid="ignore", divide="ignore"):

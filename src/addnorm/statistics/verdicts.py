@@ -10,18 +10,18 @@ import numpy as np
 from addnorm.statistics.multiple_testing import Decisions, Evidence, Look, PairedTests, Rule, decide
 from addnorm.statistics.noise import at_every_seed
 from addnorm.statistics.power import seeds_needed
-from addnorm.statistics.ranking import Comparison, Verdict
+from addnorm.statistics.ranking import VariantComparison, Verdict
 from addnorm.statistics.result import FEWEST_SEEDS, Result
-from addnorm.statistics.table import Table
+from addnorm.statistics.table import LossTable
 from addnorm.statistics.unpaired import unpaired_tests
 from addnorm.words import Sentence, listed, say
 
 
 @dataclass(frozen=True, kw_only=True)
-class Family:
+class ComparisonFamily:
     """All comparisons of variants with references, and the decisions on them."""
 
-    table: Table
+    table: LossTable
     pairs: tuple[tuple[int, int], ...]
     """Rows of the two variants of each comparison."""
     decisions: Decisions | None
@@ -36,14 +36,14 @@ class Family:
 
     @staticmethod
     def of(
-        table: Table,
+        table: LossTable,
         references: Sequence[str],
         margin: float,
         confidence: float,
         assumed_sd: float | None,
         looks: Sequence[Look] = (),
         chosen: Sequence[tuple[str, str]] = (),
-    ) -> "Family":
+    ) -> "ComparisonFamily":
         """Decide all variant × reference pairs of the table; with `looks`, from the runs that they use alone.
 
         With `chosen`, the family is those (variant, reference) alone, as where each variant has a control of its own. The
@@ -57,6 +57,8 @@ class Family:
         if chosen:
             wanted = [frozenset(table.row(name) for name in pair) for pair in chosen]
             pairs = tuple(pair for pair in pairs if frozenset(pair) in wanted)
+        # Pairs of variants whose runs have yet to come are in the family from the beginning. If only finished pairs counted, an
+        # early look would have a smaller family and easier verdicts, which a later look could take back.
         size = max(len(pairs), 1)
         decisions = None
         unpaired = not looks and table.is_unpaired(pairs)
@@ -77,7 +79,7 @@ class Family:
                 looks=[look for look in looks if (table.present & look.seeds).any()],
                 constant=table.constant,
             )
-        return Family(
+        return ComparisonFamily(
             table=table,
             pairs=pairs,
             decisions=decisions,
@@ -130,12 +132,12 @@ class Family:
             name for name, apart in zip(self.table.distinct, self.decisions.tests.set_apart, strict=True) if apart
         )
 
-    def compare(self, name: str, other: str) -> Comparison:
+    def compare(self, name: str, other: str) -> VariantComparison:
         """The verdict on one variant against one reference, with its numbers or the reason why there is none."""
         table = self.table
         row, column = table.row(name), table.row(other)
         accuracy, agrees = _accuracy(table, row, column)
-        blank = Comparison(verdict=None, difference=None, interval=None, seeds_needed=None)
+        blank = VariantComparison(verdict=None, difference=None, interval=None, seeds_needed=None)
         if table.failed(name):
             return replace(
                 blank, verdict="failed", reason=say("none_finished", variant=name, endings=_endings(table, name))
@@ -186,13 +188,17 @@ class Family:
                 comparison = self._with_seeds_needed(comparison, error * math.sqrt(count), floor_df)
         return self._limited_by_divergence(comparison, name, other)
 
-    def _with_verdict(self, comparison: Comparison, decisions: Decisions, index: int, sign: float) -> Comparison:
+    def _with_verdict(
+        self, comparison: VariantComparison, decisions: Decisions, index: int, sign: float
+    ) -> VariantComparison:
         low, high = (float(end) for end in decisions.interval[index])
         claimed = sign * float(decisions.claimed[index])
         verdict: Verdict = "undecided" if claimed == 0 else "better" if claimed < 0 else "worse"
         reason = None
         if decisions.equivalent[index]:
             if claimed != 0:
+                # Equivalence outranks a claimed sign: a difference that is surely inside the margin is of no use, whatever its
+                # sign. The sign is kept as a reason.
                 reason = say("certainly_lower" if claimed < 0 else "certainly_higher")
             verdict = "equivalent"
         return replace(
@@ -205,7 +211,7 @@ class Family:
             p_equivalent=float(decisions.p_equivalent[index]),
         )
 
-    def _limited_by_divergence(self, comparison: Comparison, name: str, other: str) -> Comparison:
+    def _limited_by_divergence(self, comparison: VariantComparison, name: str, other: str) -> VariantComparison:
         """Withhold favourable verdicts: a variant that diverged at some seeds is observed only at its better ones."""
         if (seeds := self.table.diverged(name)) and comparison.verdict != "worse":
             reason = say("diverged", variant=name, seeds=listed("comma", seeds))
@@ -215,7 +221,7 @@ class Family:
             return replace(comparison, verdict=None, seeds_needed=None, seeds_needed_for=None, reason=reason)
         return comparison
 
-    def _with_its_repeat(self, blank: Comparison, row: int) -> Comparison:
+    def _with_its_repeat(self, blank: VariantComparison, row: int) -> VariantComparison:
         count = int(self.table.present[row].sum())
         level = replace(blank, difference=0.0, seeds=count, reason=say("two_names"))
         return level if count < FEWEST_SEEDS else replace(level, verdict="equivalent", interval=(0.0, 0.0))
@@ -226,7 +232,9 @@ class Family:
             return math.sqrt(2) * self.assumed_sd
         return math.sqrt(2) * float(tests.noise.sd) if tests.noise.df > 0 and tests.noise.sd > 0 else None
 
-    def _with_seeds_needed(self, comparison: Comparison, sd: float | None, floor_df: float = math.inf) -> Comparison:
+    def _with_seeds_needed(
+        self, comparison: VariantComparison, sd: float | None, floor_df: float = math.inf
+    ) -> VariantComparison:
         if sd is None or comparison.difference is None or self.decisions is None:
             return comparison
         pooled = self.table.present.any(axis=1) & ~self.decisions.tests.set_apart & ~self.table.constant
@@ -245,7 +253,7 @@ class Family:
         return replace(comparison, seeds_needed=needed.seeds, seeds_needed_for=needed.decides)
 
 
-def _accuracy(table: Table, row: int, column: int) -> tuple[float | None, bool | None]:
+def _accuracy(table: LossTable, row: int, column: int) -> tuple[float | None, bool | None]:
     """Difference in accuracy over the shared seeds, and whether it agrees with the difference in loss."""
     accuracies, present = at_every_seed(table.accuracies, table.present, table.constant)
     losses, _ = at_every_seed(table.losses, table.present, table.constant)
@@ -260,14 +268,14 @@ def _accuracy(table: Table, row: int, column: int) -> tuple[float | None, bool |
     return accuracy, None if accuracy == 0 or loss == 0 else (accuracy > 0) == (loss < 0)
 
 
-def _by_seed(table: Table, row: int, column: int) -> dict[int, float]:
+def _by_seed(table: LossTable, row: int, column: int) -> dict[int, float]:
     """Difference in loss at each shared seed."""
     losses, present = at_every_seed(table.losses, table.present, table.constant)
     both = np.flatnonzero(present[row] & present[column])
     return {table.seeds[place]: float(losses[row, place] - losses[column, place]) for place in both}
 
 
-def _endings(table: Table, name: str) -> Sentence:
+def _endings(table: LossTable, name: str) -> Sentence:
     return listed("semicolon", (_ending(run) for run in table.runs[name]))
 
 

@@ -9,16 +9,17 @@ from addnorm.errors import InputError, JobError, UnknownName, warn
 from addnorm.references import names_printed_results
 from addnorm.statistics import Ranking, Result, kuang_2025, ranking_of_published, read_published
 from addnorm.statistics import rank as rank_results
-from addnorm.statistics.measure import Direction, Measure, measure_of
-from addnorm.statistics.run_tables import is_run_table, read_run_table
+from addnorm.statistics.measure import Direction, Metric, measure_of
+from addnorm.statistics.run_tables import Source, is_run_table, read_run_table
 from addnorm.store.results import ranking
+from addnorm.store.source import columns_of_no_table
 from addnorm.store.study import StudyFolder
 from addnorm.words import Sentence
 from addnorm.words import say as sentence
 
 
 def rank(
-    path: str | Path,
+    path: Source,
     *,
     references: Sequence[str] | None = None,
     margin: float | None = None,
@@ -36,7 +37,8 @@ def rank(
 
     Args:
         path: folder of a study; a JSON file of published results; `kuang-2025` for the table that Kuang (2025) prints; or runs
-            that other code trained: a CSV file, JSON lines, a JSON list, a folder of TensorBoard events.
+            that other code trained: a CSV file, JSON lines, a JSON list, a folder of TensorBoard events, a data frame of pandas
+            or polars, or a list of rows.
         references: variants to compare with, in place of the study's own. Of runs that other code trained, the first variant of
             the file unless given.
         margin: nats per token below which a difference counts as none, in place of the study's own.
@@ -57,10 +59,14 @@ def rank(
         >>> ranking = addnorm.rank("runs/first")
         >>> ranking["summed"].versus["base"].verdict
         'equivalent'
+        >>> losses = {"base": (2.50, 2.52, 2.51), "rezero": (2.41, 2.44, 2.42)}
+        >>> rows = [{"variant": v, "seed": s, "loss": x} for v, row in losses.items() for s, x in enumerate(row)]
+        >>> addnorm.rank(rows)["rezero"].versus["base"].verdict
+        'better'
     """
-    path = Path(path)
     own: tuple[str, ...]
     table = read_run_table(path, columns) if is_run_table(path) else None
+    path = Path() if table is not None else Path(path)  # type: ignore[arg-type]
     if table is not None:
         known, own = variant_names(table.runs), (table.runs[0].variant,)
     elif columns or direction or unit:
@@ -79,8 +85,8 @@ def rank(
         overrides["margin"] = margin
     if table is not None:
         measure = measure_of(table.metric, direction, unit)
-        ranked = rank_results(table.runs, **{"references": own, **overrides}, measure=measure)
-        return replace(ranked, warnings=(*table.warnings, *_about(measure, ranked.margin, margin), *ranked.warnings))
+        result = rank_results(table.runs, **{"references": own, **overrides}, measure=measure)
+        return replace(result, warnings=(*table.warnings, *_about(measure, result.margin, margin), *result.warnings))
     if names_printed_results(path) or path.suffix == ".json":
         return ranking_of_published(path, overrides)
     current = ranking(folder, overrides)
@@ -88,19 +94,12 @@ def rank(
     return current
 
 
-def _about(measure: Measure, applied: float, given: float | None) -> list[Sentence]:
+def _about(measure: Metric, applied: float, given: float | None) -> list[Sentence]:
     """Assumptions about a measure that is not a loss in nats."""
     assumed = [sentence("direction_assumed", metric=measure.name)] if measure.assumed else []
     if given is None and not measure.in_nats:
         assumed.append(sentence("margin_of_nats", metric=measure.name, margin=applied))
     return assumed
-
-
-def columns_of_no_table(path: Path, given: str = "columns are given") -> InputError:
-    """The error for columns, or what they hold, that are named for results of addnorm's own form."""
-    return InputError(
-        f"{path}: expected a table of runs where {given}, got addnorm's own results. Leave the columns out."
-    )
 
 
 def variant_names(results: Sequence[Result]) -> tuple[str, ...]:

@@ -12,8 +12,9 @@ from addnorm.statistics.run_tables import is_run_table, read_run_table
 from addnorm.statistics.trend import Size, Trend
 from addnorm.statistics.trend import trend as trend_of_sizes
 from addnorm.store.files import Damaged, read_json
-from addnorm.store.rank import columns_of_no_table, record_peek, variant_names
+from addnorm.store.rank import record_peek, variant_names
 from addnorm.store.results import results
+from addnorm.store.source import columns_of_no_table
 from addnorm.store.study import COSTS, StudyFolder
 
 
@@ -135,7 +136,7 @@ def trend(
         )
         for place, (path, source) in enumerate(zip(paths, sources, strict=True))
     ]
-    trend = trend_of_sizes(
+    result = trend_of_sizes(
         sizes,
         references=compared,
         margin=next(each for each in margins if each is not None),
@@ -144,4 +145,4 @@ def trend(
     for source in sources:
         if source.folder is not None:
             record_peek(source.folder, say)
-    return trend
+    return result

@@ -14,7 +14,7 @@ from addnorm.reporting.formats.tiers import tier_words
 from addnorm.reporting.section import Section
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import Listing, View
-from addnorm.statistics import Comparison, Ranking
+from addnorm.statistics import Ranking, VariantComparison
 from addnorm.statistics.ranking import RESOLVABLE_SEEDS
 from addnorm.words import Phrases
 
@@ -31,8 +31,8 @@ _FEW_NOTES = 2
 
 VerdictRow = Mapping[str, Any]
 """A variant of the ranking for the template: the fields of `VariantRank`, with `is_reference`, `reach` (half of the mean's
-interval), `tier` as `TierWords`, and `cells`, one per reference, None against itself. A cell has the fields of `Comparison`,
-losses in thousandths of a nat, with `box`, `needed_for` and `accuracy_disagrees`."""
+interval), `tier` as `TierWords`, and `cells`, one per reference, None against itself. A cell has the fields of
+`VariantComparison`, losses in thousandths of a nat, with `box`, `needed_for` and `accuracy_disagrees`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +90,7 @@ def verdicts(ranking: Ranking) -> Verdicts:
     return Verdicts(rows=rows, references=ranking.references, scale=scale, margin=1000 * ranking.margin)
 
 
-def _cell(comparison: Comparison, scale: float) -> VerdictRow:
+def _cell(comparison: VariantComparison, scale: float) -> VerdictRow:
     cell = in_thousandths(vars(comparison))
     box = None
     if cell["interval"] is not None and cell["difference"] is not None:

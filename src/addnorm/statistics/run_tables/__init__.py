@@ -1,4 +1,4 @@
-"""Final losses of runs that other code trained: a CSV file, JSON lines, an exported table, a folder of TensorBoard events.
+"""Final losses of runs that other code trained: a CSV file, JSON lines, a data frame, a folder of TensorBoard events.
 
 A row is a run. Columns `variant`, `seed` and `loss` are read, under other names if told so, and columns of states and steps if
 there are any; all other columns are ignored. With steps, a run may have several rows: its loss is that of its last step. A loss
@@ -12,14 +12,15 @@ from pathlib import Path
 
 from addnorm.errors import InputError
 from addnorm.statistics.result import Result
-from addnorm.statistics.run_tables.columns import Names, Row, columns_from
+from addnorm.statistics.run_tables.columns import Names, RunRow, columns_from
 from addnorm.statistics.run_tables.endings import NOT_ENDED, Run, results_of, tells_states
 from addnorm.statistics.run_tables.event_folder import holds_events, read_folder
 from addnorm.statistics.run_tables.files import SUFFIXES, form_of, holds_list, read_rows
 from addnorm.statistics.run_tables.numerals import NotANumber, Notation, is_missing, number, stripped, whole
+from addnorm.statistics.run_tables.records import Source, is_in_memory, read_records
 from addnorm.words import Sentence
 
-__all__ = ["RunTable", "columns_from", "is_run_table", "read_run_table", "read_runs"]
+__all__ = ["RunTable", "Source", "columns_from", "is_run_table", "read_run_table", "read_runs"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,56 +34,66 @@ class RunTable:
     """Notes on runs that ended early or were resumed."""
 
 
-def is_run_table(path: Path) -> bool:
-    """True for a path of the form of a table of runs, whether or not it can be read."""
+def is_run_table(source: Source) -> bool:
+    """True for a data frame, for rows, and for a path of the form of a table of runs, whether or not it can be read.
+
+    Raises:
+        InputError: neither a path nor a table.
+    """
+    if is_in_memory(source):
+        return True
+    path = Path(source)  # type: ignore[arg-type]
     if path.is_dir():
         return not (path / "study.json").exists() and holds_events(path)
     form = form_of(path)
     return form in SUFFIXES or (form == ".json" and path.is_file() and holds_list(path))
 
 
-def read_runs(path: str | Path, columns: Mapping[str, str] | None = None) -> tuple[Result, ...]:
-    """Read the runs of a file or of a folder of TensorBoard events; see `read_run_table`."""
-    return read_run_table(path, columns).runs
+def read_runs(source: Source, columns: Mapping[str, str] | None = None) -> tuple[Result, ...]:
+    """Read the runs of a table; see `read_run_table`."""
+    return read_run_table(source, columns).runs
 
 
-def read_run_table(path: str | Path, columns: Mapping[str, str] | None = None) -> RunTable:
-    """Read the runs of a file or of a folder of TensorBoard events, and what is to be known about them.
+def read_run_table(source: Source, columns: Mapping[str, str] | None = None, *, fewest_seeds: int = 2) -> RunTable:
+    """Read the runs of a table, and what is to be known about them.
 
     Args:
-        path: `.csv`, `.tsv`, `.jsonl` or `.ndjson` file, `.json` file with a list of objects, each also with `.gz`; or folder.
+        source: `.csv`, `.tsv`, `.jsonl` or `.ndjson` file, `.json` file with a list of objects, each also with `.gz`; folder of
+            TensorBoard events; data frame of pandas or polars; or a list of rows as mappings.
         columns: names of the columns, or of the tag for the loss, that differ from `variant`, `seed` and `loss`; names of the
             columns `state` and `step`, empty to leave them out; an empty `seed` numbers runs that have none; for a folder,
             `run` is the form of the runs' names.
+        fewest_seeds: 2, or 1 where runs of a table are added to others.
 
     Raises:
         InputError: no such file, a missing column, a row that does not fit the header, a seed or loss that is not a number, two
             runs of one variant and seed, or one seed alone.
     """
-    path = Path(path)
     names = Names.of(columns)
     notes: list[Sentence] = []
     metric, state_column = names.loss, names.state
-    if path.is_dir():
+    where = "table of runs" if is_in_memory(source) else str(source)
+    path = Path(source) if isinstance(source, str | Path) else None
+    if path is not None and path.is_dir():
         runs, metric, notes = read_folder(path, names)
     else:
-        rows, separator = read_rows(path, names)
+        rows, separator = read_rows(path, names) if path is not None else (read_records(source, names), None)  # type: ignore[arg-type]
         if not tells_states([row.state for row in rows]) and not names.state:
             rows = [replace(row, state=None) for row in rows]
         runs = _runs(rows, names, separator)
     if not runs:
-        raise InputError(f"{path}: expected a row for each run, got none.")
+        raise InputError(f"{where}: expected a row for each run, got none.")
     results, early = results_of(runs, metric, state_column)
     seeds = {run.seed for run in runs}
-    if len(seeds) == 1:
+    if len(seeds) < fewest_seeds:
         raise InputError(
-            f"{path}: expected at least two seeds, got seed {runs[0].seed} alone. Differences between single runs cannot be "
+            f"{where}: expected at least two seeds, got seed {runs[0].seed} alone. Differences between single runs cannot be "
             "told from noise: run each variant at three seeds or more."
         )
     return RunTable(runs=tuple(results), metric=metric, warnings=(*notes, *early))
 
 
-def _runs(rows: Sequence[Row], names: Names, separator: str | None) -> list[Run]:
+def _runs(rows: Sequence[RunRow], names: Names, separator: str | None) -> list[Run]:
     """The runs of rows; of a run with several steps, the last one that has a loss."""
     notation = Notation.of((row.loss for row in rows if isinstance(row.loss, str)), separator)
     by_cell: dict[tuple[str, int], list[Run]] = {}
@@ -109,7 +120,7 @@ def _last(rows: Sequence[Run]) -> Run:
     return replace((with_loss or ordered)[-1], state=ordered[-1].state)
 
 
-def _run(row: Row, names: Names, notation: Notation) -> Run:
+def _run(row: RunRow, names: Names, notation: Notation) -> Run:
     variant = _variant(row.variant, names.variant, row.where)
     try:
         seed = whole(row.seed)
@@ -136,7 +147,7 @@ def _variant(name: object, column: str, where: str) -> str:
     return stripped(str(name))
 
 
-def _no_seed(row: Row, names: Names) -> InputError:
+def _no_seed(row: RunRow, names: Names) -> InputError:
     kind = "whole number"
     if isinstance(row.seed, str) and not any(character.isdigit() for character in row.seed):
         kind = "number"

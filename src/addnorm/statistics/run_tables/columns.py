@@ -23,7 +23,7 @@ def columns_from(text: str) -> dict[str, str]:
         >>> columns_from("variant=model,loss=val_loss")
         {'variant': 'model', 'seed': 'seed', 'loss': 'val_loss'}
     """
-    found = dict(zip(REQUIRED, REQUIRED, strict=True))
+    named = dict(zip(REQUIRED, REQUIRED, strict=True))
     for part in text.split(",") if text else ():
         name, equals, column = part.strip().partition("=")
         if name not in COLUMNS and equals:
@@ -32,8 +32,8 @@ def columns_from(text: str) -> dict[str, str]:
             )
         if not equals or (not column and name not in ("seed", "state", "step")):
             raise InputError(f"columns: expected NAME=COLUMN, such as loss=val_loss, got {part!r}.")
-        found[name] = column
-    return found
+        named[name] = column
+    return named
 
 
 @dataclass(frozen=True)
@@ -104,15 +104,21 @@ class Names:
 def missing(name: str, column: str, known: Mapping[str, Any] | tuple[str, ...], where: str) -> InputError:
     """The error for a column that is not there."""
     names = [each for each in known if each]
-    without = " If the runs have no seeds, give --columns seed= to number them." if name == "seed" else ""
+    in_memory = where.startswith("row ")
+    named, unnamed = (
+        (f"columns={{{name!r}: NAME}}", "columns={'seed': ''}")
+        if in_memory
+        else (f"--columns {name}=NAME", "--columns seed=")
+    )
+    without = f" If the runs have no seeds, give {unnamed} to number them." if name == "seed" else ""
     return InputError(
         f"{where}: expected a column {column!r}, got {', '.join(names) or 'none'}.{did_you_mean(column, names)} "
-        f"If it has another name, give --columns {name}=NAME.{without}"
+        f"If it has another name, give {named}.{without}"
     )
 
 
 @dataclass(frozen=True)
-class Row:
+class RunRow:
     """The cells of one row."""
 
     where: str

@@ -18,7 +18,7 @@ _STATES = {
 }
 STATE_OF = {word: state for state, words in _STATES.items() for word in words.split()}
 """The state of a run by the word for it in W&B, MLflow, Slurm and others, in small letters."""
-NOT_ENDED = "Write nan for a run that diverged, and leave out one that has not ended."
+NOT_ENDED = "Write nan for a run that diverged (inf in a data frame), and leave out one that has not ended."
 _NEARLY = 0.9
 """Share of the other runs' last step from which a run that has no state counts as ended."""
 

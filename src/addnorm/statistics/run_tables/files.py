@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from addnorm.errors import InputError
-from addnorm.statistics.run_tables.columns import Names, Row, missing
+from addnorm.statistics.run_tables.columns import Names, RunRow, missing
 from addnorm.statistics.run_tables.numerals import stripped
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson")
@@ -42,7 +42,7 @@ def holds_list(path: Path) -> bool:
     return begin.decode(encoding, errors="replace").lstrip().startswith("[")
 
 
-def read_rows(path: Path, names: Names) -> tuple[list[Row], str | None]:
+def read_rows(path: Path, names: Names) -> tuple[list[RunRow], str | None]:
     """Every row, and what separates the cells; None for JSON.
 
     Raises:
@@ -64,7 +64,7 @@ def read_rows(path: Path, names: Names) -> tuple[list[Row], str | None]:
             for where, line in ((f"{path}, line {number}", line) for number, line in lines)
             if line.strip()
         )
-    return [_of_object(record, names, where) for where, record in places], None
+    return [row_of_object(record, names, where) for where, record in places], None
 
 
 def _text(path: Path) -> str:
@@ -91,11 +91,11 @@ def _text(path: Path) -> str:
     return text
 
 
-def _separated(text: str, path: Path, names: Names, usual: str) -> tuple[list[Row], str]:
+def _separated(text: str, path: Path, names: Names, usual: str) -> tuple[list[RunRow], str]:
     separator = _separator(text, names, usual)
     records = _records(text, path, separator)
     header: list[str] | None = None
-    rows: list[Row] = []
+    rows: list[RunRow] = []
     for line, cells in records:
         where = f"{path}, line {line}"
         if header is None:
@@ -166,7 +166,7 @@ def _places(header: Sequence[str], names: Names, where: str) -> dict[str, int]:
     return places
 
 
-def _of_cells(cells: list[str], header: Sequence[str], places: Mapping[str, int], where: str) -> Row:
+def _of_cells(cells: list[str], header: Sequence[str], places: Mapping[str, int], where: str) -> RunRow:
     if cells[0].startswith("#"):
         raise InputError(f"{where}: expected a run, got a row that begins with '#'. Remove it to leave the run out.")
     if len(cells) < len(header) or any(cells[len(header) :]):
@@ -179,17 +179,22 @@ def _of_cells(cells: list[str], header: Sequence[str], places: Mapping[str, int]
         raise InputError(
             f"{where}: expected {len(header)} cells as the header has, got {len(cells)}: {_shortened(cells)}. {advice}"
         )
-    return Row(where, **{name: cells[place] for name, place in places.items()})
+    return RunRow(where, **{name: cells[place] for name, place in places.items()})
 
 
-def _of_object(record: Any, names: Names, where: str) -> Row:
+def row_of_object(record: Any, names: Names, where: str) -> RunRow:
+    """The cells of one row that is an object.
+
+    Raises:
+        InputError: not an object, or one without a column that is read.
+    """
     if not isinstance(record, Mapping):
         raise InputError(f"{where}: expected an object with {', '.join(names.required.values())}, got {record!r}.")
     for name, column in names.required.items():
         if column not in record or (record[column] is None and name != "loss"):
             raise missing(name, column, record, where)
     columns = {**names.required, **names.optional(record, where)}
-    return Row(where, **{name: record[column] for name, column in columns.items()})
+    return RunRow(where, **{name: record[column] for name, column in columns.items()})
 
 
 def _shortened(cells: Sequence[str]) -> str:

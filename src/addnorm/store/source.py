@@ -1,0 +1,77 @@
+"""Runs from wherever they are: a study's folder, printed results, or a table that other code wrote."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from addnorm.errors import InputError
+from addnorm.references import names_printed_results
+from addnorm.statistics import Result, kuang_2025, read_published
+from addnorm.statistics.measure import LOSS, Direction, Metric, measure_of
+from addnorm.statistics.run_tables import Source, is_run_table, read_run_table
+from addnorm.store.results import results
+from addnorm.store.study import StudyFolder
+from addnorm.words import Sentence
+from addnorm.words import say as sentence
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runs:
+    """Runs with what their source says about them."""
+
+    name: str
+    """Path, or `table` of a table in memory."""
+    results: tuple[Result, ...]
+    references: tuple[str, ...]
+    """Those of the study; of a table, its first variant."""
+    measure: Metric = LOSS
+    warnings: tuple[Sentence, ...] = field(default=())
+
+
+def read_source(
+    source: Source,
+    columns: Mapping[str, str] | None = None,
+    direction: Direction | None = None,
+    unit: str | None = None,
+    *,
+    fewest_seeds: int = 2,
+) -> Runs:
+    """Read the runs of a source.
+
+    Args:
+        source: folder of a study; a JSON file of published results; `kuang-2025`; or a table of runs.
+        columns: names of the columns of a table.
+        direction: the better direction of a table's column `loss`.
+        unit: of that column.
+        fewest_seeds: that a table has to have.
+
+    Raises:
+        InputError: the source is none of these, or columns are given for one that is no table.
+        Damaged: a file of the study is damaged.
+    """
+    if is_run_table(source):
+        table = read_run_table(source, columns, fewest_seeds=fewest_seeds)
+        measure = measure_of(table.metric, direction, unit)
+        assumed = (sentence("direction_assumed", metric=measure.name),) if measure.assumed else ()
+        return Runs(
+            name=str(source) if isinstance(source, str | Path) else "table",
+            results=table.runs,
+            references=(table.runs[0].variant,),
+            measure=measure,
+            warnings=(*table.warnings, *assumed),
+        )
+    path = Path(source)  # type: ignore[arg-type]
+    if columns or direction or unit:
+        raise columns_of_no_table(path, "columns are given" if columns else "a direction or unit is given")
+    if names_printed_results(path) or path.suffix == ".json":
+        published = kuang_2025() if names_printed_results(path) else read_published(path)
+        return Runs(name=str(path), results=published.results, references=published.references)
+    folder = StudyFolder(path)
+    return Runs(name=str(path), results=tuple(results(folder)), references=folder.references)
+
+
+def columns_of_no_table(path: Path, given: str = "columns are given") -> InputError:
+    """The error for columns, or what they hold, that are named for results of addnorm's own form."""
+    return InputError(
+        f"{path}: expected a table of runs where {given}, got addnorm's own results. Leave the columns out."
+    )
