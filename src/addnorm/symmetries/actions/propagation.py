@@ -40,13 +40,19 @@ class Propagation:
     """Operations that had no rule and read something that could move."""
 
 
-def propagate(program: Program, tensors: Callable[[str], Tensor], inputs: Mapping[str, Tensor]) -> Propagation:
+def propagate(
+    program: Program,
+    tensors: Callable[[str], Tensor],
+    inputs: Callable[[str], Tensor],
+    names: Mapping[str, str],
+) -> Propagation:
     """Write the equations of all operations.
 
     Args:
         program: the exported model.
         tensors: the numbers of a parameter or buffer, by name.
-        inputs: the numbers of each input placeholder.
+        inputs: the numbers of an input, by placeholder.
+        names: the first name of every parameter, by any of its names.
     """
     system = System()
     numbers: dict[fx.Node, Any] = {}
@@ -55,7 +61,9 @@ def propagate(program: Program, tensors: Callable[[str], Tensor], inputs: Mappin
     missing: dict[str, None] = {}
     for node in program.nodes:
         if node.op == "placeholder":
-            numbers[node], states[node] = _placeholder(program, node.name, tensors, inputs, system, tangents)
+            numbers[node], states[node] = _placeholder(
+                program, node.name, tensors, inputs, names, system, tangents
+            )
         elif node.op == "call_function":
             system.path = source_of(node)[0]
             numbers[node] = _computed(node, numbers)
@@ -71,12 +79,14 @@ def _placeholder(
     program: Program,
     name: str,
     tensors: Callable[[str], Tensor],
-    inputs: Mapping[str, Tensor],
+    inputs: Callable[[str], Tensor],
+    names: Mapping[str, str],
     system: System,
     tangents: dict[str, Ids],
 ) -> tuple[Tensor, State]:
     own = program.parameters.get(name)
     if own is not None:
+        own = names.get(own, own)
         number = _wide(tensors(own).detach())
         if own in program.buffers or not number.is_floating_point():
             return number, Fixed(constant=True)
@@ -85,7 +95,7 @@ def _placeholder(
         return number, Weight(tangents[own])
     if name in program.constants:
         return _wide(program.constants[name]), Fixed(constant=True)
-    number = _wide(inputs[name])
+    number = _wide(inputs(name))
     return number, Fixed(constant=not number.is_floating_point())
 
 

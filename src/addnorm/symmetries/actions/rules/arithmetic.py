@@ -185,8 +185,6 @@ def _regained(system: System, one: Value, other: Value) -> Value | None:
         return None
     if not torch.equal(one.datum, other.datum) or not torch.equal(one.forms, other.forms):
         return None
-    if one.free or other.free:
-        return None
     # One unknown per different pair of tangents, so that a number that all entries share stays one number.
     pairs, place = np.unique(np.stack([ids, other_ids], 1), axis=0, return_inverse=True)
     made = system.equations.unknowns(len(pairs))
@@ -268,9 +266,9 @@ def times(call: Call, first: Operand, second: Operand, shape: torch.Size) -> Sta
         return scaled(value, second.number)
     if isinstance(second.state, Weight):
         return gained(call.system, value, second)
-    if isinstance(second.state, Value):
-        return product(call.system, value, second.state, second.number.shape)
-    return product(call.system, value, None, second.number.shape)
+    # What is broadcast becomes a space of its own before it is copied.
+    other = second.state if isinstance(second.state, Value) else None
+    return product(call.system, first.state, other, second.number.shape, shape)
 
 
 def gained(system: System, value: Value, other: Operand) -> Value:
@@ -310,17 +308,19 @@ def gained(system: System, value: Value, other: Operand) -> Value:
     return renumbered(Value(before, value.forms, value.datum, free), space, members)
 
 
-def product(system: System, one: Value, other: Value | None, other_shape: torch.Size) -> Value:
+def product(
+    system: System, one: Value, other: Value | None, other_shape: torch.Size, shape: torch.Size | None = None
+) -> Value:
     """Product of a value with another, or with an invariant tensor (None), entry by entry.
 
     An action of one factor may mix entries only where the other factor has the same number: x r with one r per datum
     keeps all of A, gates keep its diagonal. The actions of both add up.
     """
-    shape = one.shape
+    shape = one.shape if shape is None else shape
     for each in (one, other):
         if each is not None:
             system.drop(each)
-    one = system.whole(one)
+    one = spread(system.whole(one), shape)
     if other is not None:
         other = system.whole(other)
         second = _entry_numbers(other).expand(shape)
