@@ -1,5 +1,0 @@
-"""The rules of operations, by kind. Importing this package registers them all."""
-
-from addnorm.symmetries.actions.rules import arithmetic, attention, einsum, linear, norms, pointwise, shapes
-
-__all__ = ["arithmetic", "attention", "einsum", "linear", "norms", "pointwise", "shapes"]
