@@ -129,7 +129,7 @@ class System:
             return value
         size = forms.shape[1]
         space = self.space(size)
-        space.roles |= value.space.roles & {"embedding", "position", "stream"}
+        space.roles |= value.space.roles & {"embedding", "position", "length", "norm"}
         for each in forms:
             self.intertwine(space.linear, each, value.space.linear)
         first = self.image(forms[0], value.space.shift)

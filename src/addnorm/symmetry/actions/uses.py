@@ -42,13 +42,31 @@ class MapUse:
         image, after = weight @ self.forms, of(self.linear)
         moved = after @ image - image @ of(self.before.linear)
         shifted = after @ constants - image @ of(self.before.shift)
-        if affine:
+        if affine and self._only_shifted(of):
+            (_, (null, constant)), *_ = self.multiples
+            before = of(self.before.shift)
+            multiple = (image @ before - of(self.shift)) / (constant - null @ before)
+            moved = np.outer(multiple, null)
+        elif affine:
             moved = moved + of(self.sources)[None]
             shifted = shifted + of(self.shift)
             for multiple, (null, constant) in self.multiples:
                 moved = moved + np.outer(of(multiple), null)
                 shifted = shifted + of(multiple) * constant
         return [(self.weight, moved @ np.linalg.pinv(self.forms)), (self.bias, shifted)]
+
+    def _only_shifted(self, of: Generator) -> bool:
+        """True if a shift of x is undone along the null form of x alone.
+
+        The shift moves the null form's constant k, so that no constant multiple will do: from W' (x + b) = W x + b' with
+        W' = W + u vᵀ and v·x + k = 0 follows u = (W b - b') / (k - v·b).
+        """
+        return (
+            len(self.multiples) == 1
+            and bool(of(self.multiples[0][0]).any())
+            and bool((self.bias == ZERO).all())
+            and not any(bool(of(each).any()) for each in (self.linear, self.before.linear, self.sources))
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from addnorm.errors import InputError
 from addnorm.redundancy.execution.cases import Cases
@@ -63,7 +64,8 @@ def jacobian(model: nn.Module, cases: Cases, observe: Observe, *, rows_per_param
 
 
 def _outputs(model: nn.Module, inputs: Inputs, observe: Observe) -> Tensor:
-    with torch.enable_grad(), Float64Mode():
+    # The fused operations have no batched backward pass.
+    with torch.enable_grad(), Float64Mode(), sdpa_kernel(SDPBackend.MATH):
         tensors = observed(call(model, inputs), observe)
     floats = [each.double().flatten() for each in tensors if each.is_floating_point()]
     if not any(each.requires_grad for each in floats):
