@@ -41,6 +41,8 @@ _HOMES = {
     "equivalent": "addnorm.redundancy",
     "lint": "addnorm.redundancy",
     "Audit": "addnorm.redundancy",
+    "symmetries": "addnorm.symmetry",
+    "Symmetries": "addnorm.symmetry",
     "open_runs": "addnorm.notebook",
 }
 
@@ -74,12 +76,15 @@ if TYPE_CHECKING:
     from addnorm.store.trend import trend as trend
     from addnorm.study.loading import load_study as load_study
     from addnorm.supervision.run import run as run
+    from addnorm.symmetry import Symmetries as Symmetries
+    from addnorm.symmetry import symmetries as symmetries
     from addnorm.training.export import load as load
     from addnorm.training.export import load_spec as load_spec
 
 __all__ = [
     "Audit",
     "ModelSpec",
+    "Symmetries",
     "__version__",
     "ablate",
     "attend",
@@ -108,6 +113,7 @@ __all__ = [
     "run",
     "save_hf",
     "save_patch",
+    "symmetries",
     "trend",
     "unpatch",
 ]

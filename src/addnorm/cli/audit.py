@@ -68,6 +68,8 @@ class Options:
     kv_cache: bool = False
     """Also measure the keys of each attention call as a cache stores them, before and after the canonical form: their size
     per channel, and their error in 8 and 4 bits."""
+    all: bool = False
+    """Count the directions of all parameters that change no output, by family; for models of up to 5000 numbers."""
     sarif: Path | None = None
     """Also write SARIF 2.1.0, for code hosts and editors."""
     html: Path | None = None
@@ -89,6 +91,8 @@ def command(options: Options) -> int:
         _require_writable(path, folder=path is options.strip)
     if options.diff is not None:
         return _diff(options, *options.diff)
+    if options.all:
+        return _symmetries(options, str(options.target))
     if (Path(str(options.target)) / "study.json").is_file():
         return _audit_study(options, Path(str(options.target)))
     return _audit(options, str(options.target))
@@ -169,6 +173,30 @@ def _audit(options: Options, name: str) -> int:
                 f"\n{certificates.text(content['certificate'], str(options.strip), width=screen['width'], written=written)}"
             )
     return 0 if audit.agreed and certified else 1
+
+
+def _symmetries(options: Options, name: str) -> int:
+    import addnorm
+    from addnorm.cli._progress import ProgressReport
+    from addnorm.symmetry.text import text
+
+    alone = replace(options, target=None, config=None, inputs=None, observe="logits", plugin=(), all=False, json=False)
+    if alone != Options():
+        raise InputError("expected no options beside --all but --config, --inputs, --observe, --plugin and --json.")
+    target = _resolved(options, name)
+    with ProgressReport("parts", shown=not options.json) as progress:
+        found = addnorm.symmetries(
+            target.model,
+            target.inputs,
+            observe=options.observe,
+            on_progress=lambda stage, done, total: progress.done(done, total, stage),
+        )
+    content = {**found.to_json(), "target": target.to_json()}
+    if options.json:
+        print_json(content)
+    else:
+        print(text(content, width=_screen()["width"]), end="")
+    return 1 if found.refuted else 0
 
 
 def _key_cache(target: "Target", audit: "Audit") -> list[dict[str, Any]]:

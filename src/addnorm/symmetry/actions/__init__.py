@@ -1,0 +1,1 @@
+"""The structural method: linear actions on the values of the exported graph, and the equations between them."""

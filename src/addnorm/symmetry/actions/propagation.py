@@ -1,0 +1,244 @@
+"""Propagation of actions through the exported graph, operation by operation, beside the numbers at a generic point.
+
+An operation without a rule asks that nothing which it reads moves. This is always sufficient, so that every solution is a
+symmetry; that no symmetry is missed is what the numerical method checks.
+"""
+
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, fx
+
+from addnorm.redundancy.graph.export import Program, source_of
+from addnorm.symmetry.actions import rules as _rules  # noqa: F401 - registers the rules
+from addnorm.symmetry.actions.call import RULES, Call, Operand
+from addnorm.symmetry.actions.equations import Ids
+from addnorm.symmetry.actions.rules.pointwise import settled
+from addnorm.symmetry.actions.rules.shapes import INDEXING
+from addnorm.symmetry.actions.system import NoRule, System
+from addnorm.symmetry.actions.uses import Derived
+from addnorm.symmetry.actions.values import Fixed, Square, State, Value, Weight
+
+_LOWER = frozenset({torch.float32, torch.float16, torch.bfloat16})
+_LARGEST_DERIVED = 4096
+"""Largest number of entries of a weight that is computed from others."""
+_KEEPING_SQUARES = frozenset({"mean", "sum", "to", "_to_copy", "alias"})
+
+
+@dataclass(frozen=True)
+class Propagation:
+    """The equations of a graph."""
+
+    system: System
+    tangents: Mapping[str, Ids]
+    """The unknown tangent of every parameter that the graph reads."""
+    without_rule: tuple[str, ...]
+    """Operations that had no rule and read something that could move."""
+
+
+def propagate(
+    program: Program,
+    tensors: Callable[[str], Tensor],
+    inputs: Callable[[str], Tensor],
+    names: Mapping[str, str],
+) -> Propagation:
+    """Write the equations of all operations.
+
+    Args:
+        program: the exported model.
+        tensors: the numbers of a parameter or buffer, by name.
+        inputs: the numbers of an input, by placeholder.
+        names: the first name of every parameter, by any of its names.
+    """
+    system = System()
+    numbers: dict[fx.Node, Any] = {}
+    states: dict[fx.Node, State] = {}
+    tangents: dict[str, Ids] = {}
+    missing: dict[str, None] = {}
+    for node in program.nodes:
+        if node.op == "placeholder":
+            numbers[node], states[node] = _placeholder(program, node.name, tensors, inputs, names, system, tangents)
+        elif node.op == "call_function":
+            system.path = source_of(node)[0]
+            numbers[node] = _computed(node, numbers)
+            states[node] = _state(system, node, numbers, states, missing)
+        else:
+            raise NotImplementedError(node.op)
+    for node in program.observed:
+        _stop(system, states[node])
+    return Propagation(system=system, tangents=tangents, without_rule=tuple(missing))
+
+
+def _placeholder(
+    program: Program,
+    name: str,
+    tensors: Callable[[str], Tensor],
+    inputs: Callable[[str], Tensor],
+    names: Mapping[str, str],
+    system: System,
+    tangents: dict[str, Ids],
+) -> tuple[Tensor, State]:
+    own = program.parameters.get(name)
+    if own is not None:
+        own = names.get(own, own)
+        number = _wide(tensors(own).detach())
+        if own in program.buffers or not number.is_floating_point():
+            return number, Fixed(constant=True)
+        if own not in tangents:
+            tangents[own] = system.equations.unknowns(*number.shape)
+        return number, Weight(tangents[own])
+    if name in program.constants:
+        return _wide(program.constants[name]), Fixed(constant=True)
+    number = _wide(inputs(name))
+    return number, Fixed(constant=not number.is_floating_point())
+
+
+def _wide(tensor: Tensor) -> Tensor:
+    return tensor.double() if tensor.dtype in _LOWER else tensor
+
+
+def _computed(node: fx.Node, numbers: Mapping[fx.Node, Any]) -> Any:
+    """The node's numbers, in float64 wherever the model asks for less."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, fx.Node):
+            return numbers[value]
+        return torch.float64 if isinstance(value, torch.dtype) and value in _LOWER else value
+
+    arguments = fx.node.map_aggregate(node.args, plain)
+    keywords = fx.node.map_aggregate(node.kwargs, plain)
+    target: Any = node.target
+    with torch.no_grad():
+        made = target(*arguments, **keywords)
+    return _wide(made) if isinstance(made, Tensor) else made
+
+
+def _state(
+    system: System,
+    node: fx.Node,
+    numbers: Mapping[fx.Node, Any],
+    states: Mapping[fx.Node, State],
+    missing: dict[str, None],
+) -> State:
+    if node.target is operator.getitem:
+        whole: Any = states[node.args[0]]  # type: ignore[index]
+        at: Any = node.args[1]
+        return whole[at] if isinstance(whole, tuple) else whole
+    read = [states[each] for each in node.all_input_nodes]
+    if all(isinstance(each, Fixed) for each in read):
+        return Fixed(constant=all(isinstance(each, Fixed) and each.constant for each in read))
+    call = _call(system, node, numbers, states)
+    try:
+        if not any(isinstance(each, Value | Square | tuple) for each in read) and call.name not in (
+            "embedding",
+            "scaled_dot_product_attention",
+        ):
+            derived = _derived(call, read)
+            if derived is not None:
+                return derived
+        function = RULES.get(call.name)
+        if function is None:
+            raise NoRule
+        return function(call)
+    except NoRule:
+        missing.setdefault(f"{node.target} at {source_of(node)[0]}")
+        for each in read:
+            _stop(system, each)
+        return Fixed(constant=False)
+
+
+def _call(system: System, node: fx.Node, numbers: Mapping[fx.Node, Any], states: Mapping[fx.Node, State]) -> Call:
+    target: Any = node.target
+    name = str(target).split(".")[1] if "." in str(target) else ""
+
+    def operand(value: Any) -> Any:
+        if isinstance(value, fx.Node):
+            state = states[value]
+            if isinstance(state, Square) and name not in _KEEPING_SQUARES:
+                state = settled(system, state)
+            return Operand(numbers[value], state)
+        return torch.float64 if isinstance(value, torch.dtype) and value in _LOWER else value
+
+    schema = getattr(target, "_schema", None)
+    if schema is None:
+        return Call(system, target, {}, numbers[node])
+    named = {each.name: operand_of(value, operand) for each, value in zip(schema.arguments, node.args, strict=False)}
+    named |= {key: operand_of(value, operand) for key, value in node.kwargs.items()}
+    return Call(system, target, named, numbers[node])
+
+
+def operand_of(value: Any, function: Callable[[Any], Any]) -> Any:
+    """Map an argument, also inside of lists."""
+    if isinstance(value, list | tuple):
+        return [operand_of(each, function) for each in value]
+    return function(value)
+
+
+def _derived(call: Call, read: list[State]) -> State | None:
+    """A weight computed from weights and constants; None if a rule must decide."""
+    operands = call.operands()
+    if not isinstance(call.result, Tensor):
+        return None
+    if call.name in INDEXING or call.name in ("cat", "stack"):
+        return None
+    if not call.result.is_floating_point():
+        raise NoRule
+    if any(not isinstance(each.state, Weight) and not each.constant for each in operands):
+        return None
+    moving = [each for each in operands if isinstance(each.state, Weight)]
+    if call.name in ("linear", "matmul", "addmm", "mm", "bmm") and len(moving) == 1:
+        return None
+    if call.result.numel() > _LARGEST_DERIVED:
+        raise NoRule
+    ids = call.system.equations.unknowns(*call.result.shape)
+    terms = [(ids.reshape(-1, 1), -np.ones((1, 1)))]
+    by_id = {id(each): each.number.double() for each in moving}
+    for each in moving:
+
+        def function(number: Tensor, each: Operand = each) -> Tensor:
+            result: Tensor = call.run(lambda given: number if given is each else by_id.get(id(given), given.number))
+            return result.double()
+
+        assert isinstance(each.state, Weight)
+        jacobian = torch.autograd.functional.jacobian(function, each.number.double())
+        matrix = jacobian.reshape(call.result.numel(), -1).numpy()
+        own = each.state.ids.reshape(-1)
+        if matrix.shape[0] * matrix.shape[1] > _LARGEST_DERIVED**2:
+            raise NoRule
+        terms.append((np.broadcast_to(own, matrix.shape), matrix))
+    call.system.equations.require(*terms)
+    call.system.derived.append(
+        Derived(
+            ids,
+            tuple(each.state.ids for each in moving if isinstance(each.state, Weight)),
+            _function(call, moving),
+            tuple(each.number.double() for each in moving),
+        )
+    )
+    return Weight(ids)
+
+
+def _function(call: Call, moving: list[Operand]) -> Callable[[tuple[Tensor, ...]], Tensor]:
+    def function(given: tuple[Tensor, ...]) -> Tensor:
+        by_id = {id(each): number for each, number in zip(moving, given, strict=True)}
+        result: Tensor = call.run(lambda each: by_id.get(id(each), each.number))
+        return result.double()
+
+    return function
+
+
+def _stop(system: System, state: State) -> None:
+    """Require that what an operation reads does not move."""
+    if isinstance(state, Value):
+        system.stop(state)
+    elif isinstance(state, Square):
+        system.stop(state.of)
+    elif isinstance(state, Weight):
+        system.equations.vanish(state.ids)
+    elif isinstance(state, tuple):
+        for each in state:
+            _stop(system, each)

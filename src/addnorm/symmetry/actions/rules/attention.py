@@ -1,0 +1,239 @@
+"""Inner products of queries and keys, softmax, and weighted sums of values.
+
+q·k moves by q·(Aᵀ + B) k + a·k + q·b, where A, a act on the queries and B, b on the keys. It stays where B = -Aᵀ and a
+vanishes; q·b is equal for all keys, so that a softmax over the keys removes it. Weights that sum to one pass an action on
+the values on, head by head.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from addnorm.symmetry.actions.call import Call, Operand, rule
+from addnorm.symmetry.actions.equations import ZERO, Numbers, product_terms
+from addnorm.symmetry.actions.rules.linear import mapped, transposed
+from addnorm.symmetry.actions.rules.shapes import still_vector
+from addnorm.symmetry.actions.system import NoRule, System, unique_rows
+from addnorm.symmetry.actions.values import Fixed, FreeShift, Space, State, Value, Weight
+
+_SUM = 1e-9
+"""Weights sum to one up to this."""
+
+
+@rule("scaled_dot_product_attention")
+def attention(call: Call) -> State:
+    """softmax(q k^T + mask) v."""
+    system = call.system
+    query, key, value = (call.operand(name) for name in ("query", "key", "value"))
+    mask = call.optional("attn_mask")
+    if call.named.get("dropout_p"):
+        raise NoRule
+    if mask is not None and not mask.constant:
+        if isinstance(mask.state, Weight):
+            raise NoRule
+        if isinstance(mask.state, Value):
+            normalised(system, mask.state, mask.number.dim() - 1)
+    heads = query.number.shape[-3] if query.number.dim() > 3 else 1
+    if isinstance(query.state, Value) or isinstance(key.state, Value):
+        one, other = _value(call, query), _value(call, key)
+        system.drop(one)
+        system.drop(other)
+        _scores(system, one, other, heads, None)
+    if not isinstance(value.state, Value):
+        if isinstance(value.state, Fixed):
+            return Fixed(constant=False)
+        raise NoRule
+    return averaged(system, value.state, heads, query.number.shape[-2])
+
+
+def _value(call: Call, operand: Operand) -> Value:
+    if isinstance(operand.state, Value):
+        return operand.state
+    if isinstance(operand.state, Fixed):
+        return still_vector(call, operand)
+    raise NoRule
+
+
+def per_head(value: Value, heads: int) -> list[Numbers]:
+    """The forms [d, n] of every head of a value [..., head, place, d], equal at all places; fewer heads are repeated.
+
+    Raises:
+        NoRule: they differ between places.
+    """
+    forms = value.forms if value.datum.dim() > 3 else value.forms.unsqueeze(-4)
+    own = forms.shape[-4]
+    if heads % own or forms.dim() > 5:
+        raise NoRule
+    by_head = forms.movedim(-4, 0).reshape(own, -1, forms.shape[-2], forms.shape[-1])
+    if bool((by_head != by_head[:, :1]).any()):
+        raise NoRule
+    return [by_head[head * own // heads, 0].numpy() for head in range(heads)]
+
+
+def _one_datum(value: Value) -> None:
+    """Require that the last axis holds numbers of one datum.
+
+    Raises:
+        NoRule: it does not.
+    """
+    datum = value.datum.max(-1).values
+    if bool(((value.datum != datum[..., None]) & (value.forms != 0).any(-1)).any()):
+        raise NoRule
+
+
+def _scores(system: System, query: Value, key: Value, heads: int, space: Space | None) -> list[Numbers]:
+    """Equations of the inner products of every head. Returns the products M of the forms: the score is q M k.
+
+    Args:
+        space: the scores' own, with a factor per head on its diagonal; None where they must not change.
+    """
+    query, key = _wholly(system, query), _wholly(system, key)
+    _one_datum(query)
+    _one_datum(key)
+    query.space.roles.add("query")
+    key.space.roles.add("key")
+    grams = []
+    for head, (one, other) in enumerate(zip(per_head(query, heads), per_head(key, heads), strict=True)):
+        gram = one.T @ other
+        terms = [product_terms(query.space.linear.T, gram), product_terms(gram, key.space.linear)]
+        if space is not None:
+            terms.append((np.full((gram.size, 1), space.linear[head, head]), -gram.reshape(-1, 1)))
+        system.equations.require(*terms)
+        # a·k differs between keys.
+        system.equations.require(product_terms(gram.T, query.space.shift[:, None]))
+        if space is not None:
+            grams.append((gram, key))
+    return grams
+
+
+def _wholly(system: System, value: Value) -> Value:
+    """A space of the value's own, if its forms differ between places, as after a rotation by position."""
+    try:
+        return system.whole(value)
+    except NoRule:
+        return value
+
+
+@rule("matmul", "bmm", "mm")
+def contracted(call: Call) -> State:
+    """Matrix products: by a weight, of weights with values over places, of queries with keys."""
+    first, second = call.operand("self"), call.operand("mat2" if call.name in ("bmm", "mm") else "other")
+    system = call.system
+    if isinstance(second.state, Weight) and second.number.dim() == 2:
+        return mapped(system, first, transposed(second), None)
+    if isinstance(first.state, Fixed) and isinstance(second.state, Value) and second.number.dim() >= 3:
+        return _mixed(system, first, second)
+    if isinstance(first.state, Value) and isinstance(second.state, Value) and first.number.dim() >= 3:
+        return _products(system, first.state, second.state)
+    raise NoRule
+
+
+def _mixed(system: System, weights: Operand, values: Operand) -> State:
+    value = values.state
+    assert isinstance(value, Value)
+    shape = values.number.shape
+    lead = torch.broadcast_shapes(weights.number.shape[:-2], shape[:-2])
+    total = weights.number.double().sum(-1)
+    if bool(((total - 1).abs() > _SUM).any()):
+        rows = unique_rows(value.forms.reshape(-1, value.space.size))
+        system.vanish_on(rows, value.space, linear=False)
+    heads = int(lead[-1]) if len(lead) > 1 else 1
+    return averaged(system, value, heads, weights.number.shape[-2])
+
+
+def averaged(system: System, value: Value, heads: int, places: int) -> Value:
+    """Weighted means over the places of a value [..., head, place, d], with weights of their own per head."""
+    system.drop(value)
+    forms = per_head(value, heads)
+    value.space.roles.add("value")
+    depth = forms[0].shape[0]
+    size = heads * depth
+    linear = np.full((size, size), ZERO)
+    for head in range(heads):
+        part = slice(head * depth, head * depth + depth)
+        linear[part, part] = system.equations.unknowns(depth, depth)
+    space = system.space(size, linear=linear, role="average")
+    for head, form in enumerate(forms):
+        part = slice(head * depth, head * depth + depth)
+        system.intertwine(linear[part, part], form, value.space.linear)
+        system.equal(space.shift[part], system.image(form, value.space.shift))
+    batch = value.datum.shape[:-3] if value.datum.dim() > 3 else value.datum.shape[:-2]
+    datum = system.new_data(*batch, places)
+    made: Tensor = torch.eye(size, dtype=torch.float64).reshape(heads, 1, depth, size)
+    if value.datum.dim() > 3:
+        made = made.expand(*batch, heads, places, depth, size)
+        return Value(space, made, datum.unsqueeze(-2).unsqueeze(-1).expand(*batch, heads, places, depth))
+    return Value(space, made[0].expand(*batch, places, depth, size), datum.unsqueeze(-1).expand(*batch, places, depth))
+
+
+def _products(system: System, query: Value, transposed_key: Value) -> Value:
+    key = Value(transposed_key.space, transposed_key.forms.transpose(-3, -2), transposed_key.datum.transpose(-2, -1))
+    system.drop(query)
+    system.drop(transposed_key)
+    heads = max(query.datum.shape[-3], key.datum.shape[-3]) if query.datum.dim() > 3 else 1
+    linear = np.full((heads, heads), ZERO)
+    np.fill_diagonal(linear, system.equations.unknowns(heads))
+    space = system.space(heads, linear=linear, shift=np.full(heads, ZERO), role="score")
+    grams: list[Any] = _scores(system, query, key, heads, space)
+    sources = []
+    for gram, keys in grams:
+        made = system.equations.unknowns(len(gram))
+        system.equations.require((made[:, None], -np.ones((1, 1))), product_terms(gram, keys.space.shift[:, None]))
+        sources.append(made)
+    batch = (
+        torch.broadcast_shapes(query.datum.shape[:-3], key.datum.shape[:-3])
+        if query.datum.dim() > 3
+        else query.datum.shape[:-2]
+    )
+    rows, columns = query.datum.shape[-2], key.datum.shape[-2]
+    shape = (*batch, heads, rows, columns) if query.datum.dim() > 3 else (*batch, rows, columns)
+    datum = system.new_data(*batch, rows, columns)
+    forms = torch.eye(heads, dtype=torch.float64).reshape(heads, 1, 1, heads)
+    group = torch.arange(int(np.prod(shape[:-1]))).reshape(*shape[:-1], 1).expand(shape)
+    free = (FreeShift(group, torch.ones(shape, dtype=torch.float64), np.concatenate(sources)),)
+    if query.datum.dim() > 3:
+        return Value(space, forms.expand(*shape, heads), datum.unsqueeze(-3).expand(shape), free)
+    return Value(space, forms[0].expand(*shape, heads), datum, free)
+
+
+@rule("softmax", "_softmax")
+def softmax(call: Call) -> State:
+    """Softmax over an axis."""
+    state = call.operand("self").state
+    if not isinstance(state, Value):
+        raise NoRule
+    normalised(call.system, state, int(call.named["dim"]) % state.datum.dim())
+    return Fixed(constant=False)
+
+
+def normalised(system: System, value: Value, axis: int) -> None:
+    """Require that a softmax over an axis does not change: A vanishes, and shifts are equal along the axis."""
+    for each in value.free:
+        if any(bool((part != part.select(axis, 0).unsqueeze(axis)).any()) for part in (each.group, each.direction)):
+            system.equations.vanish(each.sources)
+    size = value.space.size
+    system.vanish_on(unique_rows(value.forms.reshape(-1, size)), value.space, shift=False)
+    steps = unique_rows(value.forms.diff(dim=axis).reshape(-1, size))
+    if len(steps):
+        system.vanish_on(steps, value.space, linear=False)
+
+
+@rule("masked_fill", "where")
+def masked(call: Call) -> State:
+    """Entries replaced by a constant so low that a softmax ignores it, or by zero."""
+    if call.name == "where":
+        condition, kept, other = call.operand("condition"), call.operand("self"), call.operand("other")
+        if isinstance(other.state, Value):
+            kept, other, condition = other, kept, Operand(~condition.number, condition.state)
+    else:
+        given = call.operand("mask")
+        condition, kept, other = Operand(~given.number, given.state), call.operand("self"), call.operand("value")
+    value = kept.state
+    if not isinstance(value, Value) or not condition.constant or not other.constant:
+        raise NoRule
+    used = other.number.expand(call.result.shape)[~condition.number.expand(call.result.shape)]
+    if bool((used <= -1e4).all()):
+        return value
+    raise NoRule

@@ -1,0 +1,189 @@
+"""Linear maps by weights, and look-ups in tables, which are linear maps of an indicator.
+
+y = W x + c follows its input's action A and has one of its own, A', where for all x
+
+    δW x + W (A x + b) + δc = A' (W x + c) + b' + 1 φ(x),
+
+with any linear function φ, if something further on removes what is equal in all of y's numbers (`FreeShift`). Where
+v·x + k = 0 for all x, any multiple of it is free as well.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from addnorm.symmetry.actions.call import Call, Operand, rule
+from addnorm.symmetry.actions.equations import ZERO, Ids, Numbers, Term, negative, product_terms
+from addnorm.symmetry.actions.system import NoRule, System
+from addnorm.symmetry.actions.uses import MapUse
+from addnorm.symmetry.actions.values import NOWHERE, Fixed, FreeShift, Space, State, Value, Weight
+
+
+@rule("linear")
+def linear(call: Call) -> State:
+    """x W^T + c."""
+    return mapped(call.system, call.operand("input"), call.operand("weight"), call.optional("bias"))
+
+
+@rule("addmm")
+def addmm(call: Call) -> State:
+    """c + x W."""
+    if call.named.get("beta", 1) != 1 or call.named.get("alpha", 1) != 1:
+        raise NoRule
+    return mapped(call.system, call.operand("mat1"), transposed(call.operand("mat2")), call.operand("self"))
+
+
+@rule("embedding")
+def embedding(call: Call) -> State:
+    """Rows of a table: its transpose times an indicator."""
+    table, indices = call.operand("weight"), call.operand("indices")
+    places = indices.number
+    system = call.system
+    value = _map(system, None, None, transposed(table), None, places.shape, is_indicator=True)
+    varied = places.reshape(places.shape[0], -1) if places.dim() > 1 else places.reshape(1, -1)
+    same = bool((varied == varied[:1]).all()) and len(places.unique()) == varied.shape[1]
+    value.space.roles.add("position" if same and varied.shape[1] > 1 and _counts_up(varied[0]) else "embedding")
+    return value
+
+
+def _counts_up(places: Tensor) -> bool:
+    return bool((places.diff() == 1).all())
+
+
+def transposed(operand: Operand) -> Operand:
+    """Transpose a weight."""
+    if not isinstance(operand.state, Weight | Fixed) or operand.number.dim() != 2:
+        raise NoRule
+    state = Weight(operand.state.ids.T) if isinstance(operand.state, Weight) else operand.state
+    return Operand(operand.number.T, state)
+
+
+def mapped(system: System, data: Operand, weight: Operand, bias: Operand | None) -> Value:
+    """Apply a linear map to the last axis.
+
+    Raises:
+        NoRule: the weight depends on data, or the last axis holds numbers of several data.
+    """
+    if not isinstance(weight.state, Weight) and not weight.constant:
+        raise NoRule
+    lead = data.number.shape[:-1]
+    if isinstance(data.state, Fixed):
+        return _map(system, None, None, weight, bias, lead)
+    if not isinstance(data.state, Value):
+        raise NoRule
+    value = data.state
+    for each in value.free:
+        system.equations.vanish(each.sources)
+    datum = value.datum.max(-1).values
+    if bool(((value.datum != datum[..., None]) & (value.forms != 0).any(-1)).any()):
+        raise NoRule
+    return _map(system, value, datum, weight, bias, lead)
+
+
+def weight_ids(operand: Operand) -> Ids:
+    """The unknown tangents of a weight or a constant."""
+    return operand.state.ids if isinstance(operand.state, Weight) else np.full(tuple(operand.number.shape), ZERO)
+
+
+def _map(
+    system: System,
+    value: Value | None,
+    datum: Tensor | None,
+    weight: Operand,
+    bias: Operand | None,
+    lead: torch.Size,
+    *,
+    is_indicator: bool = False,
+) -> Value:
+    numbers, ids = weight.number.detach().numpy(), weight_ids(weight)
+    out, into = numbers.shape
+    if value is None or datum is None:
+        forms, which = np.eye(into)[None], torch.zeros(lead, dtype=torch.int64)
+        before = system.still(into)
+        if is_indicator:
+            before.nulls = [(np.ones(into), -1.0)]
+        datum = system.new_data(*lead)
+    else:
+        before = value.space
+        rows = value.forms.reshape(-1, into * before.size)
+        unique, inverse = np.unique(np.round(rows.numpy(), 12), axis=0, return_inverse=True)
+        forms, which = unique.reshape(-1, into, before.size), torch.from_numpy(inverse).reshape(lead)
+    groups = len(forms)
+    linear = np.full((groups * out, groups * out), ZERO)
+    for at in range(groups):
+        part = slice(at * out, at * out + out)
+        linear[part, part] = system.equations.unknowns(out, out)
+    space = system.space(groups * out, linear=linear, role="map")
+    sources: list[Ids] = []
+    for at in range(groups):
+        part = slice(at * out, at * out + out)
+        sources.append(
+            _equations(system, before, forms[at], (numbers, ids), bias, linear[part, part], space.shift[part])
+        )
+    place = (which[..., None] * out + torch.arange(out)).to(torch.int64)
+    made = torch.nn.functional.one_hot(place, groups * out).double()
+    free = (
+        FreeShift(
+            torch.arange(which.numel()).reshape(lead)[..., None].expand(*lead, out),
+            torch.ones(*lead, out, dtype=torch.float64),
+            np.concatenate(sources),
+        ),
+    )
+    return Value(space, made, datum[..., None].expand(*lead, out), free)
+
+
+def _equations(
+    system: System,
+    before: Space,
+    forms: Numbers,
+    weight: tuple[Numbers, Ids],
+    bias: Operand | None,
+    linear: Ids,
+    shift: Ids,
+) -> Ids:
+    """Write the equations of one group of the output; return the unknowns φ of its free shift."""
+    numbers, ids = weight
+    image = numbers @ forms
+    out, size = image.shape
+    sources = system.equations.unknowns(size)
+    terms: list[Term] = [
+        product_terms(ids, forms),
+        negative(product_terms(linear, image)),
+        (np.tile(sources, out)[:, None], -np.ones((1, 1))),
+    ]
+    shifts: list[Term] = [(shift[:, None], -np.ones((1, 1)))]
+    terms.append(product_terms(image, before.linear))
+    shifts.append(product_terms(image, before.shift[:, None]))
+    multiples: list[Ids] = []
+    for null, constant in before.nulls:
+        multiples.append(system.equations.unknowns(out))
+        terms.append((np.repeat(multiples[-1], size)[:, None], -np.tile(null, out)[:, None]))
+        shifts.append((multiples[-1][:, None], np.full((1, 1), -constant)))
+    system.marks.extend(multiples)
+    system.marks.append(sources)
+    given, tangent = np.zeros(out), np.full(out, ZERO)
+    if bias is not None:
+        given = bias.number.detach().expand(out).numpy()
+        tangent = np.broadcast_to(weight_ids(bias), (out,))
+        shifts.append((tangent[:, None], np.ones((1, 1))))
+        shifts.append(negative(product_terms(linear, given[:, None])))
+    system.uses.append(
+        MapUse(
+            before,
+            forms,
+            ids,
+            numbers,
+            tangent,
+            given,
+            linear,
+            shift,
+            sources,
+            list(zip(multiples, before.nulls, strict=True)),
+        )
+    )
+    system.equations.require(*terms)
+    system.equations.require(*shifts)
+    return sources
+
+
+__all__ = ["NOWHERE", "addmm", "embedding", "linear", "mapped", "transposed", "weight_ids"]

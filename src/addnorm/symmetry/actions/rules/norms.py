@@ -1,0 +1,189 @@
+"""Norms, from their parts: a sum of squares, a mean, a power, a product; sums and means alone.
+
+|x|² = x·x moves by x·(A + Aᵀ) x + 2 b·x: it keeps its value where A is skew and b vanishes, and is scaled where A + Aᵀ is a
+multiple of the identity. A layer norm sees x less its mean: what is equal in all of x has no effect.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from addnorm.symmetry.actions.call import Call, Operand, rule
+from addnorm.symmetry.actions.equations import ZERO, negative, product_terms
+from addnorm.symmetry.actions.rules.arithmetic import gained, product, shifted, spread
+from addnorm.symmetry.actions.rules.pointwise import power
+from addnorm.symmetry.actions.system import NoRule, System, by_datum, renumbered
+from addnorm.symmetry.actions.values import NOWHERE, Fixed, FreeShift, Square, State, Value
+
+
+@rule("mean", "sum")
+def reduced(call: Call) -> State:
+    """Sum or mean over axes."""
+    state = call.operand("self").state
+    given = call.named.get("dim")
+    if given is None or not isinstance(state, Value | Square):
+        raise NoRule
+    keep = bool(call.named.get("keepdim", False))
+    value = state.of if isinstance(state, Square) else state
+    axes = sorted({axis % value.datum.dim() for axis in (given if isinstance(given, list | tuple) else [given])})
+    if isinstance(state, Square):
+        factor = 1.0 / int(np.prod([value.shape[axis] for axis in axes])) if call.name == "mean" else 1.0
+        return length(call.system, value, axes, keep, factor)
+    if len(axes) != 1:
+        raise NoRule
+    return _reduced(call.system, value, axes[0], keep, is_mean=call.name == "mean")
+
+
+def summed_over(system: System, value: Value, axis: int) -> Value:
+    """The sum over an axis."""
+    return _reduced(system, value, axis, False, is_mean=False)
+
+
+def _reduced(system: System, value: Value, axis: int, keep: bool, *, is_mean: bool) -> Value:
+    first = value.datum.select(axis, 0).unsqueeze(axis)
+    if bool((value.datum == first).all()):
+        forms = value.forms.mean(axis, keepdim=True) if is_mean else value.forms.sum(axis, keepdim=True)
+        made = Value(value.space, forms, first, _reduced_free(system, value, axis, is_mean=is_mean))
+    else:
+        form = value.forms.select(axis, 0).unsqueeze(axis)
+        if bool((value.forms != form).any()):
+            raise NoRule
+        system.drop(value)
+        if not is_mean:
+            system.vanish_on(np.unique(form.reshape(-1, value.space.size).numpy(), axis=0), value.space, linear=False)
+        made = Value(value.space, form, first + system.data)
+        system.data += int(first.max()) + 1
+    if keep:
+        return made
+    free = tuple(FreeShift(each.group.squeeze(axis), each.direction.squeeze(axis), each.sources) for each in made.free)
+    return Value(made.space, made.forms.squeeze(axis), made.datum.squeeze(axis), free)
+
+
+def _reduced_free(system: System, value: Value, axis: int, *, is_mean: bool) -> tuple[FreeShift, ...]:
+    made = []
+    for each in value.free:
+        group = each.group.select(axis, 0).unsqueeze(axis)
+        if bool((each.group != group).any()):
+            system.equations.vanish(each.sources)
+            continue
+        direction = each.direction.mean(axis, keepdim=True) if is_mean else each.direction.sum(axis, keepdim=True)
+        made.append(FreeShift(group, direction, each.sources))
+    return tuple(made)
+
+
+def length(system: System, value: Value, axes: list[int], keep: bool, factor: float) -> Value:
+    """The sum of squares over axes, which cover one datum or one part of it, times a factor."""
+    system.drop(value)
+    value = system.whole(value)
+    rest = [axis for axis in range(value.datum.dim()) if axis not in axes]
+    order = [*rest, *axes]
+    lead = [value.shape[axis] for axis in rest]
+    datum = value.datum.permute(order).reshape(*lead, -1)
+    if bool((datum != datum[..., :1]).any()):
+        raise NoRule
+    size = value.space.size
+    rows = value.forms.permute(*order, value.datum.dim()).reshape(*lead, -1)
+    unique, inverse = np.unique(rows.reshape(-1, rows.shape[-1]).numpy(), axis=0, return_inverse=True)
+    count = len(unique)
+    value.space.roles.add("normed")
+    linear = np.full((count, count), ZERO)
+    np.fill_diagonal(linear, system.equations.unknowns(count))
+    space = system.space(count, linear=linear, shift=np.full(count, ZERO), role="length")
+    for at, row in enumerate(unique):
+        forms = row.reshape(-1, size)
+        gram = forms.T @ forms
+        system.equations.require(
+            product_terms(value.space.linear.T, gram),
+            product_terms(gram, value.space.linear),
+            (np.full((size * size, 1), linear[at, at]), -gram.reshape(-1, 1)),
+        )
+        system.equations.require(product_terms(gram, value.space.shift[:, None]))
+    which = torch.from_numpy(inverse.reshape(lead))
+    forms = torch.nn.functional.one_hot(which, count).double() * factor
+    made = Value(space, forms, datum[..., 0])
+    for axis in axes if keep else ():
+        made = Value(space, made.forms.unsqueeze(axis), made.datum.unsqueeze(axis))
+    return made
+
+
+@rule("linalg_vector_norm")
+def vector_norm(call: Call) -> State:
+    """Euclidean length."""
+    state, dim = call.operand("self").state, call.named.get("dim")
+    if not isinstance(state, Value) or float(call.named.get("ord", 2)) != 2 or dim is None:
+        raise NoRule
+    axes = sorted({axis % state.datum.dim() for axis in (dim if isinstance(dim, list | tuple) else [dim])})
+    return power(call.system, length(call.system, state, axes, bool(call.named.get("keepdim", False)), 1.0), 0.5)
+
+
+@rule("rms_norm")
+def rms_norm(call: Call) -> State:
+    """x / sqrt(mean(x²) + eps) * g."""
+    state, count = call.operand("input").state, len(call.named["normalized_shape"])
+    if not isinstance(state, Value):
+        raise NoRule
+    axes = list(range(state.datum.dim() - count, state.datum.dim()))
+    eps = call.named.get("eps")
+    number = torch.tensor(eps if eps else torch.finfo(torch.float32).eps, dtype=torch.float64)
+    system = call.system
+    system.drop(state)
+    state = system.whole(state.with_free(()))
+    squares = length(system, state, axes, True, 1.0 / int(np.prod(call.named["normalized_shape"])))
+    inverse = power(system, shifted(system, squares, Operand(number, Fixed(constant=True))), -0.5)
+    made = product(system, state, inverse, inverse.shape)
+    weight = call.optional("weight")
+    return gained(system, made, weight) if weight is not None else made
+
+
+@rule("layer_norm", "native_layer_norm")
+def layer_norm(call: Call) -> State:
+    """(x - mean) / sqrt(variance + eps) * g + c over the last axis."""
+    value = call.operand("input").state
+    if not isinstance(value, Value) or len(call.named["normalized_shape"]) != 1:
+        raise NoRule
+    system = call.system
+    for each in value.free:
+        if not _is_level(each.group) or not _is_level(each.direction):
+            system.equations.vanish(each.sources)
+    value = system.whole(value.with_free(()))
+    size = value.space.size
+    if size != value.shape[-1] or bool((value.datum != value.datum[..., :1]).any()):
+        raise NoRule
+    made = _standardised(system, value)
+    weight, bias = call.optional("weight"), call.optional("bias")
+    made = gained(system, made, weight) if weight is not None else made
+    return shifted(system, made, bias) if bias is not None else made
+
+
+def _is_level(tensor: Tensor) -> bool:
+    return bool((tensor == tensor[..., :1]).all())
+
+
+def _standardised(system: System, value: Value) -> Value:
+    """x less its mean, by its length: A = K + 1 rᵀ with K skew and K 1 = 0, and b along 1. Afterwards A' = K."""
+    before, size = value.space, value.space.size
+    before.roles |= {"normed", "centred"}
+    plane = np.eye(size) - 1 / size
+    half = system.equations.unknowns(size, size)
+    system.equations.require((half.reshape(-1, 1), np.ones((1, 1))), negative(product_terms(plane, before.linear)))
+    space = system.space(size, shift=np.full(size, ZERO), role="norm")
+    scale = system.equations.unknowns(1)
+    scales = (np.full((size * size, 1), scale[0]), plane.reshape(-1, 1))
+    unit = np.ones((1, 1))
+    system.equations.require((space.linear.reshape(-1, 1), unit), negative(product_terms(half, plane)))
+    system.equations.require(
+        (space.linear.reshape(-1, 1), unit), (space.linear.T.reshape(-1, 1), unit), (scales[0], -scales[1])
+    )
+    system.equations.require(product_terms(half, np.ones((size, 1))))
+    system.equations.require(product_terms(plane, before.shift[:, None]))
+    system.equations.require((scale[:, None], unit), nearly=True)
+    # Without eps a scale has no effect on what follows, so that A' is K alone.
+    after = system.space(size, shift=space.shift, role="norm")
+    system.equations.require(
+        (after.linear.reshape(-1, 1), unit), (space.linear.reshape(-1, 1), -unit), (scales[0], 0.5 * scales[1])
+    )
+    after.nulls = [(np.ones(size), 0.0)]
+    return renumbered(value.with_free(()), after, by_datum(value)[0])
+
+
+__all__ = ["NOWHERE", "layer_norm", "length", "reduced", "rms_norm", "spread", "vector_norm"]

@@ -1,0 +1,211 @@
+"""The growing system: spaces, their unknown actions, and the equations that operations add."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from addnorm.symmetry.actions.equations import ZERO, Equations, Ids, Numbers, negative, product_terms
+from addnorm.symmetry.actions.uses import Derived, GainUse, Use
+from addnorm.symmetry.actions.values import NOWHERE, FreeShift, Space, Value
+
+_SAME = 12
+"""Decimals to which forms are equal."""
+
+
+class NoRule(Exception):
+    """An operation is not one for which actions are known, so that its inputs must not move."""
+
+
+@dataclass
+class System:
+    """Everything that the rules write."""
+
+    equations: Equations = field(default_factory=Equations)
+    spaces: list[Space] = field(default_factory=list)
+    uses: list[Use] = field(default_factory=list)
+    """How every weight is used, for finite moves."""
+    derived: list[Derived] = field(default_factory=list)
+    """Weights that are computed from others."""
+    marks: list[Ids] = field(default_factory=list)
+    """Unknowns of free shifts and of null forms."""
+    factors: list[Ids] = field(default_factory=list)
+    """Tangents of weights that multiply other values than those of a norm."""
+    gains: dict[Space, tuple[Value, Numbers, Ids, GainUse]] = field(default_factory=dict)
+    """Spaces that are another value times a weight: the value, the weight's numbers and tangents per entry, and its use."""
+    path: str = ""
+    """The module of the operation that is being propagated."""
+    data: int = 0
+    """Number of datum ids given so far."""
+
+    # spaces
+
+    def space(self, size: int, *, linear: Ids | None = None, shift: Ids | None = None, role: str = "") -> Space:
+        """Return a new space, with a new action unless one is given."""
+        made = Space(
+            linear=self.equations.unknowns(size, size) if linear is None else linear,
+            shift=self.equations.unknowns(size) if shift is None else shift,
+            path=self.path,
+        )
+        if role:
+            made.roles.add(role)
+        self.spaces.append(made)
+        return made
+
+    def still(self, size: int) -> Space:
+        """Return a space that does not move."""
+        return self.space(size, linear=np.full((size, size), ZERO), shift=np.full(size, ZERO))
+
+    def new_data(self, *shape: int) -> Tensor:
+        """Return new datum ids."""
+        count = int(np.prod(shape, dtype=np.int64))
+        self.data += count
+        return torch.arange(self.data - count, self.data).reshape(shape)
+
+    # equations
+
+    def intertwine(self, after: Ids, forms: Numbers, before: Ids, *, nearly: bool = False) -> None:
+        """Require A' C = C A."""
+        if forms.shape[0] == forms.shape[1] and np.array_equal(forms, np.eye(len(forms))):
+            self.equal(after, before)
+        else:
+            self.equations.require(product_terms(after, forms), negative(product_terms(forms, before)), nearly=nearly)
+
+    def equal(self, one: Ids, other: Ids) -> None:
+        """Require that unknowns are equal."""
+        if one is not other:
+            a, b = one.reshape(-1, 1), other.reshape(-1, 1)
+            kept = (a != b)[:, 0]
+            self.equations.require((a[kept], np.ones((1, 1))), (b[kept], -np.ones((1, 1))))
+
+    def image(self, forms: Numbers, shift: Ids) -> Ids:
+        """Return unknowns C b; existing ones where C selects."""
+        if _selects(forms):
+            return shift[forms.argmax(1)]
+        made = self.equations.unknowns(len(forms))
+        self.equations.require((made[:, None], np.ones((1, 1))), negative(product_terms(forms, shift[:, None])))
+        return made
+
+    def vanish_on(self, forms: Numbers, space: Space, *, linear: bool = True, shift: bool = True) -> None:
+        """Require C A = 0 and C b = 0."""
+        forms = forms[np.abs(forms).max(1, initial=0) > 0]
+        if linear:
+            self.equations.require(product_terms(forms, space.linear))
+        if shift:
+            self.equations.require(product_terms(forms, space.shift[:, None]))
+
+    def diagonal(self, space: Space) -> None:
+        """Require that A is diagonal."""
+        self.equations.vanish(space.linear[~np.eye(space.size, dtype=bool)])
+
+    def stop(self, value: Value) -> None:
+        """Require that a value does not move."""
+        self.drop(value)
+        self.vanish_on(unique_rows(value.forms.reshape(-1, value.space.size)), value.space)
+
+    def drop(self, value: Value) -> None:
+        """Require that a value has no free shifts."""
+        for each in value.free:
+            self.equations.vanish(each.sources)
+
+    # values
+
+    def vector(self, space: Space, datum: Tensor) -> Value:
+        """Return the value whose last axis is the whole space, at data [*leading]."""
+        size = space.size
+        forms = torch.eye(size, dtype=torch.float64).expand(*datum.shape, size, size)
+        return Value(space, forms, datum[..., None].expand(*datum.shape, size))
+
+    def whole(self, value: Value) -> Value:
+        """Return the value with a space of its own, whose numbers are the value's entries at one datum in order.
+
+        Raises:
+            NoRule: data have different numbers of entries, or some entry is zero.
+        """
+        members, forms = by_datum(value)
+        if len(forms) == 1 and forms.shape[1] == forms.shape[2] and np.array_equal(forms[0], np.eye(forms.shape[1])):
+            return value
+        size = forms.shape[1]
+        space = self.space(size)
+        space.roles |= value.space.roles & {"embedding", "position", "length", "norm"}
+        for each in forms:
+            self.intertwine(space.linear, each, value.space.linear)
+        first = self.image(forms[0], value.space.shift)
+        self.equal(space.shift, first)
+        for each in forms[1:]:
+            self.equal(first, self.image(each, value.space.shift))
+        if len(forms) == 1:
+            space.nulls = _nulls(forms[0], value.space)
+        return renumbered(value, space, members)
+
+    def joined(self, values: Sequence[Value]) -> Space:
+        """Return the direct sum of spaces, with no action between them."""
+        size = sum(each.space.size for each in values)
+        linear, shift, at = np.full((size, size), ZERO), np.full(size, ZERO), 0
+        roles: set[str] = set()
+        for each in values:
+            end = at + each.space.size
+            linear[at:end, at:end] = each.space.linear
+            shift[at:end] = each.space.shift
+            roles |= each.space.roles
+            at = end
+        made = self.space(size, linear=linear, shift=shift)
+        made.roles |= roles
+        return made
+
+
+def renumbered(value: Value, space: Space, members: Tensor) -> Value:
+    """The value over a space whose k-th number is the k-th entry of a datum."""
+    size = members.shape[1]
+    place = torch.empty(value.datum.numel(), dtype=torch.int64)
+    place[members.reshape(-1)] = torch.arange(size).repeat(len(members))
+    forms = torch.nn.functional.one_hot(place, size).to(torch.float64).reshape(*value.shape, size)
+    return Value(space, forms, value.datum, value.free)
+
+
+def by_datum(value: Value) -> tuple[Tensor, Numbers]:
+    """Return the flat positions of every datum's entries, [datum, entry], and the different forms, [form, entry, n].
+
+    Raises:
+        NoRule: data have different numbers of entries, or some entry is zero.
+    """
+    flat = value.datum.reshape(-1)
+    if not flat.numel() or bool((flat == NOWHERE).any()):
+        raise NoRule
+    order = torch.argsort(flat, stable=True)
+    counts = torch.unique_consecutive(flat[order], return_counts=True)[1]
+    size = int(counts[0])
+    if bool((counts != size).any()):
+        raise NoRule
+    members = order.reshape(-1, size)
+    forms = value.forms.reshape(-1, value.space.size)[members]
+    return members, unique_rows(forms.reshape(len(members), -1)).reshape(-1, size, value.space.size)
+
+
+def unique_rows(rows: Tensor) -> Numbers:
+    """The different rows."""
+    array = rows.numpy()
+    if len(array) and bool((array == array[:1]).all()):
+        return array[:1].copy()
+    _, index = np.unique(np.round(array, _SAME), axis=0, return_index=True)
+    return array[np.sort(index)]
+
+
+def _selects(forms: Numbers) -> bool:
+    return bool(((forms == 0) | (forms == 1)).all() and (forms.sum(1) == 1).all())
+
+
+def _nulls(forms: Numbers, space: Space) -> list[tuple[Numbers, float]]:
+    """Null forms of a new space X' = C X: those of X where C only orders it, and the left null space of C."""
+    if _selects(forms) and forms.shape[0] == forms.shape[1] and (forms.sum(0) == 1).all():
+        return [(forms @ null, shift) for null, shift in space.nulls]
+    left, values, _ = np.linalg.svd(forms)
+    rank = int((values > 1e-9 * values.max(initial=1e-300)).sum())
+    return [(each, 0.0) for each in left.T[rank:]] if rank else []
+
+
+def merged_free(values: Sequence[Value]) -> tuple[FreeShift, ...]:
+    """All free shifts of several values of one shape."""
+    return tuple(each for value in values for each in value.free)

@@ -1,0 +1,319 @@
+"""`addnorm.symmetries`: run both methods, confirm every claim, and count the families."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from addnorm.errors import InputError
+from addnorm.redundancy.algebra.svd import svd
+from addnorm.redundancy.execution.cases import Cases
+from addnorm.redundancy.execution.checks import check_inputs, check_model
+from addnorm.redundancy.execution.copies import PROCESS_LOCK, device_of
+from addnorm.redundancy.execution.generic_weights import generic
+from addnorm.redundancy.execution.inputs import bind
+from addnorm.redundancy.execution.observation import Observe
+from addnorm.redundancy.graph.export import NotExported, export
+from addnorm.redundancy.result import class_name
+from addnorm.symmetry.actions.equations import IllConditioned
+from addnorm.symmetry.families import COUNTED
+from addnorm.symmetry.moves import Comparison, carried
+from addnorm.symmetry.numeric.jacobian import Jacobian, jacobian
+from addnorm.symmetry.numeric.null_space import NullSpace, effects, null_space, orthonormal, unexplained
+from addnorm.symmetry.result import Family, Member, Near, Symmetries, Unexplained
+from addnorm.symmetry.structure import Direction, Structure, columns_of, structure
+from addnorm.symmetry.subject import SAME, Subject
+
+LARGEST = 5000
+"""Largest number of parameters: the null space costs their number cubed."""
+_CLAIM = 1e-8
+"""Largest relative effect of a direction that is confirmed."""
+_NEAR = 1e-2
+"""Largest relative singular value of a near-symmetry that is reported."""
+_MOST_MOVES = 400
+"""Number of directions up to which every finite move is tried."""
+
+
+def symmetries(
+    model: nn.Module,
+    inputs: Any,
+    *,
+    observe: Observe = "logits",
+    points: int = 2,
+    on_progress: Callable[[str, int, int], None] | None = None,
+) -> Symmetries:
+    """Count the directions of all parameters that change no output, and name them.
+
+    The numerical method computes the null space of the Jacobian of all outputs at generic weights, in float64. The
+    structural method solves, over the exported graph, for linear actions on activations that cancel everywhere, and sorts
+    the solutions into families. Every claimed direction is confirmed against the Jacobian, and carried to a finite
+    distance and compared at inputs and lengths that neither method used; what fails is `refuted` and not counted. The
+    model, the process's random state, its default dtype and its modes are not changed.
+
+    Example:
+        >>> import torch, addnorm
+        >>> spec = addnorm.preset("llama", vocab=11, width=4, depth=1, heads=1, kv_heads=1, hidden=3, max_seq=9)
+        >>> found = addnorm.symmetries(spec.build(seed=0).eval(), torch.arange(18).reshape(2, 9) % 11)
+        >>> found
+        <Symmetries of Transformer: 41 of 152 directions change nothing, 41 explained>
+        >>> {each.name: each.size for each in found.families}["basis of queries and keys"]
+        4
+
+    Args:
+        model: any module with at most 5000 floating-point numbers in its parameters. A larger class is analysed in a reduced
+            configuration.
+        inputs: a tensor, a tuple of positional or a dict of keyword inputs. Rows of tables that are read at no drawn input
+            count as unread; so integer inputs should use all rows.
+        observe: the output that must not change: `logits` (the output itself), its `softmax`, or the `loss`.
+        points: number of generic points; the number of directions must agree at all of them.
+        on_progress: is called with a stage, and the number of its parts done and of all.
+
+    Returns:
+        The counts, the families, and what is left unexplained, by parameters.
+
+    Raises:
+        InputError: the model cannot be analysed (NaN, several devices, too many parameters), or the inputs do not fit.
+
+    Source: the families are standard; that they are all there is has been measured, not proven, for each model.
+    """
+    started = time.perf_counter()
+    progress = on_progress or (lambda stage, done, total: None)
+    check_model(model)
+    bound = bind(inputs)
+    check_inputs(bound)
+    if not isinstance(points, int) or points < 1:
+        raise InputError(f"expected a positive number of `points`, got {points!r}.")
+    columns = columns_of(model)
+    count = sum(each.stop - each.start for each in columns.values())
+    if not 0 < count <= LARGEST:
+        raise InputError(
+            f"expected a model with 1 to {LARGEST} floating-point numbers in its parameters, got {count} in "
+            f"{class_name(model)}. Analyse a configuration of the same class with two layers and small widths, such as 8."
+        )
+    notes: list[str] = []
+    seconds: dict[str, float] = {}
+    with PROCESS_LOCK, torch.autocast(device_of(model).type, enabled=False), torch.inference_mode(False):
+        point = generic(model, torch.float64).train(model.training)
+        cases = Cases.of(point, bound, observe)
+        if not cases.fresh:
+            notes.append("the model takes no inputs but the given ones, so the counts hold at these alone")
+        program = None
+        made: Structure | None = None
+        nearly: Structure | None = None
+        try:
+            progress("structural method", 0, 1)
+            program = export(model, bound, observe=observe, training=model.training)
+            made = structure(program, point, bound)
+            nearly = structure(program, point, bound, nearly=True, propagation=made.propagation)
+        except NotExported as error:
+            notes.append(f"the model does not export, so only the numerical method ran: {error}")
+        except IllConditioned as error:
+            notes.append(f"the structural method gave up: {error}")
+        seconds["structural"] = time.perf_counter() - started
+        derivative, space = _numerical(point, cases, observe, points, model, progress, notes)
+        seconds["numerical"] = time.perf_counter() - started - seconds["structural"]
+        refuted: list[str] = []
+        directions: tuple[Direction, ...] = ()
+        families: tuple[Family, ...] = ()
+        near: tuple[Near, ...] = ()
+        claimed = torch.zeros(count, 0, dtype=torch.float64)
+        if made is not None:
+            directions = _confirmed(made, derivative, space, columns, refuted)
+            directions = _carried(made, directions, point, cases, observe, columns, refuted, progress, notes)
+            claimed = made.tangents(directions)
+            families = _families(directions, claimed, space, columns)
+            if nearly is not None:
+                near = _near(nearly, claimed, space, derivative, columns)
+        rest = unexplained(space, claimed.clone())
+        seconds["total"] = time.perf_counter() - started
+    return Symmetries(
+        model=class_name(model),
+        parameters=count,
+        unread=int(space.unread.sum()),
+        redundant=space.size,
+        families=families,
+        unexplained=_localised(rest, space, claimed, columns),
+        gap=space.gap,
+        near=near,
+        refuted=tuple(refuted),
+        notes=tuple(notes),
+        seconds={name: round(value, 3) for name, value in seconds.items()},
+        subject=Subject(model=model, program=program, inputs=bound, observe=observe, null=space.basis, columns=columns),
+    )
+
+
+def _numerical(
+    point: nn.Module,
+    cases: Cases,
+    observe: Observe,
+    points: int,
+    model: nn.Module,
+    progress: Callable[[str, int, int], None],
+    notes: list[str],
+) -> tuple[Jacobian, NullSpace]:
+    progress("numerical method", 0, points)
+    derivative = jacobian(point, cases, observe)
+    space = null_space(derivative.matrix, derivative.unread)
+    sizes = [space.size]
+    for seed in range(1, points):
+        progress("numerical method", seed, points)
+        other = generic(model, torch.float64, seed=seed).train(model.training)
+        again = jacobian(other, cases, observe)
+        sizes.append(null_space(again.matrix, again.unread).size)
+    if len(set(sizes)) > 1:
+        notes.append(f"the number of directions differs between generic points: {', '.join(map(str, sizes))}")
+    if derivative.matrix.shape[0] < derivative.matrix.shape[1]:
+        notes.append(
+            f"the inputs give {derivative.matrix.shape[0]} outputs for {derivative.matrix.shape[1]} numbers, so the count says "
+            "no more than: on these inputs"
+        )
+    if space.gap < 1e3:
+        notes.append(f"no clear gap separates the directions from the others ({space.gap:.1e})")
+    return derivative, space
+
+
+def _names(tangent: Tensor, columns: Mapping[str, slice], unread: Tensor) -> tuple[str, ...]:
+    seen = torch.where(unread, 0.0, tangent.abs())
+    largest = float(seen.max()) if len(seen) else 0.0
+    return tuple(name for name, at in columns.items() if largest and float(seen[at].max()) > 1e-9 * largest)
+
+
+def _confirmed(
+    made: Structure, derivative: Jacobian, space: NullSpace, columns: Mapping[str, slice], refuted: list[str]
+) -> tuple[Direction, ...]:
+    """The directions that the Jacobian confirms, without those that move unread numbers alone."""
+    tangents = made.tangents(made.directions)
+    tangents[space.unread] = 0
+    moves = tangents.abs().max(0).values > 0 if tangents.shape[1] else torch.zeros(0, dtype=torch.bool)
+    effect = effects(derivative.matrix, tangents)
+    kept = []
+    for at, direction in enumerate(made.directions):
+        if not bool(moves[at]):
+            continue
+        if float(effect[at]) < _CLAIM:
+            kept.append(direction)
+        else:
+            where = ", ".join(_names(tangents[:, at], columns, space.unread))
+            refuted.append(f"{direction.family}: {where}: moves the output by {float(effect[at]):.1e} to first order")
+    return tuple(kept)
+
+
+def _carried(
+    made: Structure,
+    directions: tuple[Direction, ...],
+    point: nn.Module,
+    cases: Cases,
+    observe: Observe,
+    columns: Mapping[str, slice],
+    refuted: list[str],
+    progress: Callable[[str, int, int], None],
+    notes: list[str],
+) -> tuple[Direction, ...]:
+    """The directions whose finite moves leave the outputs equal; of many, a sample of each family is tried."""
+    step = max(1, -(-len(directions) // _MOST_MOVES))
+    comparison = Comparison.of(point, cases, observe)
+    weights = {name: each.detach() for name, each in point.named_parameters()}
+    kept = []
+    for at, direction in enumerate(directions):
+        if at % 25 == 0:
+            progress("finite moves", at, len(directions))
+        if at % step == 0:
+            difference = comparison.difference(carried(made.propagation, weights, direction, 0.3))
+            if not difference < SAME:
+                tangent = made.tangents((direction,))[:, 0]
+                where = ", ".join(_names(tangent, columns, torch.zeros_like(tangent, dtype=torch.bool)))
+                refuted.append(f"{direction.family}: {where}: a finite move changes the output by {difference:.1e}")
+                continue
+        kept.append(direction)
+    if step > 1:
+        notes.append(f"every direction was confirmed to first order, and one of {step} by a finite move")
+    return tuple(kept)
+
+
+def _families(
+    directions: Sequence[Direction], tangents: Tensor, space: NullSpace, columns: Mapping[str, slice]
+) -> tuple[Family, ...]:
+    """Count each family by the directions that those before it do not span, and its members in the same way."""
+    spanned = torch.zeros(tangents.shape[0], 0, dtype=torch.float64)
+    families = []
+    for name in (each.NAME for each in COUNTED):
+        groups: dict[tuple[str, ...], list[int]] = {}
+        for at, direction in enumerate(directions):
+            if direction.family == name:
+                groups.setdefault(_names(tangents[:, at], columns, space.unread), []).append(at)
+        members = []
+        for parameters, at in sorted(groups.items(), key=lambda each: len(each[0])):
+            basis = orthonormal(space, tangents[:, at].clone())
+            new = basis - spanned @ (spanned.T @ basis)
+            left, values, _ = svd(new - spanned @ (spanned.T @ new))
+            left = left[:, values > 1e-7]
+            spanned = torch.cat([spanned, left], 1)
+            if left.shape[1]:
+                members.append(Member(parameters=parameters, size=left.shape[1]))
+        if members:
+            families.append(Family(name=name, size=sum(each.size for each in members), members=tuple(members)))
+    return tuple(families)
+
+
+def _near(
+    nearly: Structure, claimed: Tensor, space: NullSpace, derivative: Jacobian, columns: Mapping[str, slice]
+) -> tuple[Near, ...]:
+    """Directions that only a small constant breaks, apart from the exact ones."""
+    tangents = nearly.tangents(nearly.directions)
+    known = orthonormal(space, claimed.clone())
+    scaled = derivative.matrix / space.scale
+    found = []
+    for at, direction in enumerate(nearly.directions):
+        own = tangents[:, at] * space.scale
+        own[space.unread] = 0
+        rest = own - known @ (known.T @ own)
+        rest = rest - known @ (known.T @ rest)
+        if float(rest.norm()) < 1e-7 * float(own.norm()):
+            continue
+        rest /= rest.norm()
+        known = torch.cat([known, rest[:, None]], 1)
+        value = float((scaled @ rest).norm()) / float(space.values[0])
+        if value < _NEAR:
+            names = _names(rest / space.scale, columns, space.unread)
+            found.append(Near(family=direction.family, parameters=names, singular_value=value))
+    return tuple(found)
+
+
+def _localised(
+    rest: Tensor, space: NullSpace, claimed: Tensor, columns: Mapping[str, slice]
+) -> tuple[Unexplained, ...]:
+    """Sets of parameters, as small as greedy removal finds, whose own null space is larger than what is claimed in it."""
+    found: list[Unexplained] = []
+    left = rest.shape[1]
+    known = orthonormal(space, claimed.clone())
+    while left > 0:
+        names = [name for name, at in columns.items() if float(space.basis[at].norm()) > 1e-9]
+        for name in list(names):
+            fewer = [each for each in names if each != name]
+            if _surplus(space.basis, known, fewer, columns).shape[1]:
+                names = fewer
+        extra = _surplus(space.basis, known, names, columns)
+        if not extra.shape[1]:
+            found.append(Unexplained(parameters=tuple(names), size=left))
+            break
+        found.append(Unexplained(parameters=tuple(names), size=extra.shape[1]))
+        known = torch.cat([known, extra], 1)
+        left -= extra.shape[1]
+    return tuple(found)
+
+
+def _surplus(basis: Tensor, known: Tensor, names: Sequence[str], columns: Mapping[str, slice]) -> Tensor:
+    """Null directions that move the named parameters alone and are orthogonal to the known ones."""
+    outside = [basis[at] for name, at in columns.items() if name not in names]
+    inside = basis
+    if outside:
+        _, values, right = svd(torch.cat(outside), full_matrices=True)
+        rank = int((values > 1e-6).sum())
+        inside = basis @ right[rank:].T
+    new = inside - known @ (known.T @ inside)
+    if not new.shape[1]:
+        return new
+    left, values, _ = svd(new)
+    return left[:, values > 1e-5]

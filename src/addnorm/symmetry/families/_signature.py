@@ -1,0 +1,17 @@
+"""What acts where in one direction."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The roles of the spaces on which a direction acts."""
+
+    linear: frozenset[str]
+    """Roles of spaces with a linear action."""
+    shifted: frozenset[str]
+    """Roles of spaces with a shift."""
+    free: bool
+    """True if a weight makes a free shift, or reads along a null form of its input."""
+    factors: bool
+    """True if it moves a weight that multiplies another value than that of a norm."""

@@ -1,0 +1,11 @@
+"""A learned factor, alone or per channel or head, that a matrix beside it can take over: a -> c a, W -> W / c; or several
+factors of one value, of which only the sum counts."""
+
+from addnorm.symmetry.families._signature import Signature
+
+NAME = "learned factor of a branch"
+
+
+def claims(signature: Signature) -> bool:
+    """True if a direction is of this family."""
+    return signature.factors

@@ -1,0 +1,1 @@
+"""The numerical method: the null space of the Jacobian of all outputs with respect to all parameters."""

@@ -1,0 +1,100 @@
+"""The Jacobian of all outputs with respect to all parameters, in float64, over many inputs of several lengths."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from addnorm.errors import InputError
+from addnorm.redundancy.execution.cases import Cases
+from addnorm.redundancy.execution.copies import call
+from addnorm.redundancy.execution.float64 import Float64Mode
+from addnorm.redundancy.execution.inputs import Inputs
+from addnorm.redundancy.execution.observation import Observe, observed
+
+_FEWEST_CASES = 8
+_CHUNK = 64
+"""Rows that are differentiated together."""
+
+
+@dataclass(frozen=True)
+class Jacobian:
+    """Rows of random or single outputs, columns of parameters."""
+
+    matrix: Tensor
+    """float64[row, column]."""
+    unread: Tensor
+    """bool[column]: no output of any case depends on it."""
+    cases: int
+    """Number of inputs."""
+
+
+def jacobian(model: nn.Module, cases: Cases, observe: Observe, *, rows_per_parameter: float = 2.0) -> Jacobian:
+    """Differentiate all observed outputs at the model's point.
+
+    Of inputs with more outputs than are needed, random combinations are differentiated.
+
+    Args:
+        model: a copy in float64.
+        cases: inputs that the model takes.
+        observe: the observed output.
+        rows_per_parameter: rows to make, per parameter.
+
+    Raises:
+        InputError: no output depends on parameters.
+    """
+    parameters = [each for each in model.parameters() if each.is_floating_point()]
+    for each in parameters:
+        each.requires_grad_(True)
+    count = sum(each.numel() for each in parameters)
+    wanted = math.ceil(rows_per_parameter * count) + 50
+    first = _outputs(model, cases(0)[1], observe)
+    number = max(_FEWEST_CASES, cases.sweep, math.ceil(wanted / max(1, first.numel()))) if cases.fresh else 1
+    per_case = math.ceil(wanted / number)
+    generator = torch.Generator().manual_seed(0)
+    rows = [
+        _rows(_outputs(model, cases(each)[1], observe), parameters, per_case, generator)
+        for each in range(1, number + 1)
+    ]
+    matrix = torch.cat(rows)
+    return Jacobian(matrix=matrix, unread=(matrix == 0).all(0), cases=number)
+
+
+def _outputs(model: nn.Module, inputs: Inputs, observe: Observe) -> Tensor:
+    # The fused operations have no batched backward pass.
+    with torch.enable_grad(), Float64Mode(), sdpa_kernel(SDPBackend.MATH):
+        tensors = observed(call(model, inputs), observe)
+    floats = [each.double().flatten() for each in tensors if each.is_floating_point()]
+    if not any(each.requires_grad for each in floats):
+        raise InputError("expected an output that depends on the model's parameters, got none that does.")
+    return torch.cat(floats)
+
+
+def _rows(output: Tensor, parameters: Sequence[Tensor], most: int, generator: torch.Generator) -> Tensor:
+    """At most `most` rows of one input's Jacobian."""
+    output = output[torch.isfinite(output)]
+    size = output.numel()
+    if size <= most:
+        weights = torch.eye(size, dtype=torch.float64)
+    else:
+        weights = torch.randn(most, size, generator=generator, dtype=torch.float64)
+    try:
+        parts = [_gradients(output, parameters, chunk, is_batched=True) for chunk in weights.split(_CHUNK)]
+    except RuntimeError:  # an operation whose backward pass has no batching rule
+        parts = [_gradients(output, parameters, row, is_batched=False) for row in weights]
+    return torch.cat(parts)
+
+
+def _gradients(output: Tensor, parameters: Sequence[Tensor], weights: Tensor, *, is_batched: bool) -> Tensor:
+    made = torch.autograd.grad(
+        output, parameters, weights, retain_graph=True, allow_unused=True, is_grads_batched=is_batched
+    )
+    lead = len(weights) if is_batched else 1
+    parts = [
+        torch.zeros(lead, each.numel(), dtype=torch.float64) if grad is None else grad.reshape(lead, -1)
+        for grad, each in zip(made, parameters, strict=True)
+    ]
+    return torch.cat(parts, 1)

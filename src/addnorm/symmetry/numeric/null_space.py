@@ -1,0 +1,113 @@
+"""The null space of a Jacobian, with the gap that separates it, and the comparison with claimed directions."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from addnorm.redundancy.algebra.svd import svd
+
+_NOISE = 1e-9
+"""Columns below this share of the largest are rounding, which must not be scaled up."""
+_NULL = 1e-8
+"""A singular value below this share of the largest is zero, if a gap separates it."""
+_CLAIM = 1e-8
+"""Largest relative effect of a direction that is confirmed."""
+
+
+@dataclass(frozen=True)
+class NullSpace:
+    """Directions that change nothing to first order, among the parameters that the outputs read."""
+
+    basis: Tensor
+    """float64[column, direction], orthonormal after the columns were scaled."""
+    scale: Tensor
+    """float64[column]: a direction of parameters is the basis divided by it."""
+    values: Tensor
+    """Singular values of the scaled Jacobian, in falling order."""
+    unread: Tensor
+    """bool[column]."""
+
+    @property
+    def size(self) -> int:
+        """Number of independent directions."""
+        return self.basis.shape[1]
+
+    @property
+    def gap(self) -> float:
+        """The smallest singular value that is not zero, divided by the largest that is; infinity where none is."""
+        rank = int((~self.unread).sum()) - self.size
+        null = float(self.values[rank]) if self.size and rank < len(self.values) else 0.0
+        return float(self.values[rank - 1]) / null if null and rank else float("inf")
+
+
+def null_space(matrix: Tensor, unread: Tensor) -> NullSpace:
+    """Compute the null space of a Jacobian over the columns that are read."""
+    size = matrix.norm(dim=0)
+    noise = size < _NOISE * size.max()
+    scale = torch.where(noise, 1.0, size)
+    scaled = torch.where(noise, 0.0, matrix / scale)[:, ~unread]
+    triangle = torch.linalg.qr(scaled, mode="r")[1] if scaled.shape[0] > scaled.shape[1] else scaled
+    _, values, right = svd(triangle, full_matrices=True)
+    rank = _rank(values)
+    basis = torch.zeros(matrix.shape[1], right.shape[0] - rank, dtype=torch.float64)
+    basis[~unread] = right[rank:].T
+    return NullSpace(basis=basis, scale=scale, values=values, unread=unread)
+
+
+def _rank(values: Tensor) -> int:
+    """The rank at the widest gap below `_NULL` times 1e4 of the largest; full where no value is that small."""
+    if not len(values) or float(values[0]) == 0:
+        return 0
+    shares = values / values[0]
+    small = int((shares > _NULL).sum())
+    # A few values may lie just above or below the threshold: the widest gap near it decides.
+    floor = torch.clamp(shares, min=1e-17)
+    low, high = max(1, int((shares > 1e-6).sum())), max(1, int((shares > 1e-12).sum()))
+    if high >= len(values) and low >= len(values):
+        return len(values)
+    ratios = [(float(floor[at - 1] / (floor[at] if at < len(values) else 1e-17)), at) for at in range(low, high + 1)]
+    return max(ratios)[1] if ratios else small
+
+
+def effects(matrix: Tensor, tangents: Tensor) -> Tensor:
+    """Return the effect of each direction, [column, direction], relative to the sum of its parts' effects."""
+    moved = (matrix @ tangents).norm(dim=0)
+    parts = (matrix.norm(dim=0)[:, None] * tangents.abs()).norm(dim=0)
+    # A direction whose parts all have no effect, as a key bias has, is compared with the Jacobian as a whole.
+    floor = 1e-6 * matrix.norm(dim=0).max() * tangents.norm(dim=0)
+    return moved / torch.maximum(parts, floor)
+
+
+def confirmed(matrix: Tensor, tangents: Tensor) -> Tensor:
+    """Return which directions are null: bool[direction]."""
+    return effects(matrix, tangents) < _CLAIM
+
+
+def rank_of(space: NullSpace, tangents: Tensor) -> int:
+    """The number of independent directions among the given ones, [column, direction], over what is read."""
+    return orthonormal(space, tangents).shape[1]
+
+
+def orthonormal(space: NullSpace, tangents: Tensor) -> Tensor:
+    """An orthonormal basis, after scaling, of the directions over what is read."""
+    if not tangents.shape[1]:
+        return tangents
+    scaled = tangents * space.scale[:, None]
+    scaled[space.unread] = 0
+    lengths = scaled.norm(dim=0)
+    scaled = scaled[:, lengths > 0] / lengths[lengths > 0]
+    if not scaled.shape[1]:
+        return scaled
+    left, values, _ = svd(scaled)
+    return left[:, values > 1e-8 * values[0]]
+
+
+def unexplained(space: NullSpace, tangents: Tensor) -> Tensor:
+    """An orthonormal basis of the null directions, after scaling, that are orthogonal to the given ones."""
+    known = orthonormal(space, tangents)
+    rest = space.basis - known @ (known.T @ space.basis)
+    if not rest.shape[1]:
+        return rest
+    left, values, _ = svd(rest)
+    return left[:, values > 1e-6]

@@ -1,0 +1,74 @@
+"""The analysed model with both methods' directions, for moves and for questions about single parameters."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from addnorm.errors import InputError, UnknownName
+from addnorm.redundancy.execution.cases import Cases
+from addnorm.redundancy.execution.copies import PROCESS_LOCK, copy_of
+from addnorm.redundancy.execution.float64 import Float64Mode
+from addnorm.redundancy.execution.inputs import Inputs
+from addnorm.redundancy.execution.observation import Observe
+from addnorm.redundancy.graph.export import Program
+from addnorm.symmetry.moves import Comparison, carried
+from addnorm.symmetry.structure import structure
+
+SAME = 1e-9
+"""Largest relative difference of outputs in float64 after a move."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """What the analysis keeps."""
+
+    model: nn.Module
+    program: Program | None
+    inputs: Inputs
+    observe: Observe
+    null: Tensor
+    """float64[column, direction]: a basis of the numerical null space."""
+    columns: Mapping[str, slice]
+
+    def effective_of(self, names: Sequence[str]) -> int:
+        """See `Symmetries.effective_of`."""
+        for name in names:
+            if name not in self.columns:
+                raise UnknownName("parameter", name, list(self.columns))
+        rows = torch.cat([self.null[self.columns[name]] for name in names])
+        if not rows.numel():
+            return len(rows)
+        # The basis is orthonormal over the scaled columns, so that a share of it that is rounding is small.
+        values = torch.linalg.svdvals(rows)
+        return len(rows) - int((values > 1e-7).sum())
+
+    def move(self, family: str, index: int, amount: float) -> tuple[nn.Module, float]:
+        """See `Symmetries.move`."""
+        if self.program is None:
+            raise InputError("expected a model that exports, got one that does not, so that no move is known for it.")
+        with PROCESS_LOCK, torch.autocast("cpu", enabled=False), Float64Mode():
+            model = copy_of(self.model, torch.float64).train(self.model.training)
+            own = structure(self.program, model, self.inputs)
+            families: dict[str, list[int]] = {}
+            for at, each in enumerate(own.directions):
+                families.setdefault(each.family, []).append(at)
+            if family not in families:
+                raise UnknownName("family", family, list(families))
+            if not 0 <= index < len(families[family]):
+                raise InputError(f"expected an index below {len(families[family])} in {family!r}, got {index}.")
+            cases = Cases.of(model, self.inputs, self.observe)
+            comparison = Comparison.of(model, cases, self.observe)
+            weights = {name: each.detach() for name, each in model.named_parameters()}
+            after = carried(own.propagation, weights, own.directions[families[family][index]], amount)
+            difference = comparison.difference(after)
+            if not difference < SAME:
+                raise InputError(
+                    f"expected equal outputs after a move along {family!r}, got a relative difference of {difference:.1e}. "
+                    "Report this model: the rule of the family is wrong for it."
+                )
+            with torch.no_grad():
+                for name, each in model.named_parameters():
+                    each.copy_(after.get(name, each))
+        return model, difference

@@ -1,0 +1,78 @@
+"""The number of directions and their names, for models whose counts were derived by hand."""
+
+import pytest
+import torch
+
+import addnorm
+from addnorm.symmetry import Symmetries
+
+SIZES = {"vocab": 11, "width": 8, "depth": 2, "heads": 2, "kv_heads": 1, "hidden": 5, "max_seq": 16}
+TOKENS = torch.tensor([[0, 1, 2, 3, 4, 5, 6, 7, 8], [9, 10, 3, 1, 4, 1, 5, 9, 2]])
+LLAMA = {
+    "gain into the next matrix": 40,
+    "basis of queries and keys": 8,
+    "basis of values": 32,
+    "scale of a unit": 10,
+    "basis of the stream": 28,
+}
+
+
+def counted(**fields: object) -> Symmetries:
+    model = addnorm.preset("llama", **{**SIZES, **fields}).build(seed=0).eval()
+    return addnorm.symmetries(model, TOKENS, points=1)
+
+
+def sizes(found: Symmetries) -> dict[str, int]:
+    return {each.name: each.size for each in found.families}
+
+
+def agrees(found: Symmetries, count: int) -> None:
+    assert (found.redundant, found.explained, found.unexplained, found.refuted) == (count, count, (), ())
+    assert found.gap > 1e6
+
+
+@pytest.mark.parametrize(
+    ("fields", "count"),
+    [({"depth": 1}, 77), pytest.param({"kv_heads": 2, "hidden": 6}, 160, marks=pytest.mark.thorough)],
+)
+def test_llama(fields: dict[str, int], count: int) -> None:
+    agrees(counted(**fields), count)
+
+
+def test_two_layers_by_family() -> None:
+    found = counted()
+    agrees(found, 118)
+    assert found.parameters == 840
+    assert sizes(found) == LLAMA
+
+
+JOINTS = [
+    ("residual", "rezero", 4, 4),
+    ("residual", "layer_scale", 32, 32),
+    ("residual", "lambdas", 4, 2),
+    ("scores", "weighted", 3, 2),
+    ("scores", "free", 3, 2),
+    ("scores", "power", 4, 3),
+    ("scores", "weighted_power", 6, 5),
+    ("residual", "gate", 36, 0),
+    ("residual", "dense", 5, 0),
+    ("residual", "dynamic_dense", 172, 0),
+    ("sink", "logit", 4, 0),
+    ("attended", "head_scale", 4, 4),
+    ("position", "alibi", 0, 24),
+]
+
+
+@pytest.mark.parametrize(
+    ("socket", "kind", "numbers", "more"),
+    [
+        pytest.param(*each, id=each[1], marks=() if each[1] in ("lambdas", "weighted_power") else pytest.mark.thorough)
+        for each in JOINTS
+    ],
+)
+def test_joints(socket: str, kind: str, numbers: int, more: int) -> None:
+    found = counted(**{socket: kind})
+    agrees(found, 118 + more)
+    assert found.parameters == 840 + numbers
+    if kind != "alibi":
+        assert sizes(found).get("learned factor of a branch", 0) == more

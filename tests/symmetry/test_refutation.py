@@ -1,0 +1,82 @@
+"""A wrong rule is refuted by the Jacobian; what no rule knows is reported as unexplained, by parameters."""
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import addnorm
+from addnorm.symmetry.actions.call import RULES, Call, require_value
+from addnorm.symmetry.actions.system import by_datum, renumbered
+from addnorm.symmetry.actions.values import Fixed, State
+
+
+class TwoLayers(nn.Module):
+    """A linear map, a function of single entries, and a linear map."""
+
+    def __init__(self, function: nn.Module) -> None:
+        super().__init__()
+        self.up, self.function, self.down = nn.Linear(3, 4), function, nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down(self.function(self.up(x)))
+
+
+X = torch.randn(20, 5, 3, generator=torch.Generator().manual_seed(0))
+
+
+def test_a_unit_scale_of_relu_and_none_of_gelu() -> None:
+    relu = addnorm.symmetries(TwoLayers(nn.ReLU()), X)
+    assert (relu.redundant, relu.explained, relu.refuted) == (4, 4, ())
+    assert [each.name for each in relu.families] == ["scale of a unit"]
+    gelu = addnorm.symmetries(TwoLayers(nn.GELU()), X)
+    assert (gelu.redundant, gelu.explained, gelu.refuted) == (0, 0, ())
+
+
+def test_two_linear_maps_have_a_basis_between_them() -> None:
+    found = addnorm.symmetries(nn.Sequential(nn.Linear(3, 2, bias=False), nn.Linear(2, 3, bias=False)), X)
+    assert (found.redundant, found.explained) == (4, 4)
+
+
+def test_a_wrong_rule_is_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def as_if_homogeneous(call: Call) -> State:
+        value = require_value(call.operand("self").state)
+        whole = call.system.whole(value)
+        call.system.drop(value)
+        call.system.diagonal(whole.space)
+        call.system.equations.vanish(whole.space.shift)
+        space = call.system.space(whole.space.size, linear=whole.space.linear, shift=np.full(whole.space.size, -1))
+        return renumbered(whole.with_free(()), space, by_datum(whole)[0])
+
+    monkeypatch.setitem(RULES, "gelu", as_if_homogeneous)
+    found = addnorm.symmetries(TwoLayers(nn.GELU()), X)
+    assert (found.redundant, found.explained, len(found.refuted)) == (0, 0, 4)
+    assert "moves the output by" in found.refuted[0]
+
+
+def test_a_missing_rule_leaves_directions_unexplained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(RULES, "relu")
+    found = addnorm.symmetries(TwoLayers(nn.ReLU()), X)
+    assert (found.redundant, found.explained, sum(each.size for each in found.unexplained)) == (4, 0, 4)
+    assert found.unexplained[0].parameters == ("up.weight", "up.bias", "down.weight")
+    assert isinstance(Fixed(constant=False), Fixed)
+
+
+def test_unread_rows_are_not_free() -> None:
+    table = nn.Sequential(nn.Embedding(7, 3), nn.Linear(3, 2))
+    found = addnorm.symmetries(table, torch.tensor([[0, 1, 2, 3, 4]]))
+    assert found.unread == 6
+    # A basis of the 3 numbers between the maps, a constant from the table into the bias; two rows are never read.
+    assert (found.redundant, found.explained) == (12, 12)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (nn.Linear(100, 100), "expected a model with 1 to 5000 floating-point numbers"),
+        (nn.ReLU(), "expected a model with 1 to 5000 floating-point numbers"),
+    ],
+)
+def test_bad_input(model: nn.Module, message: str) -> None:
+    with pytest.raises(addnorm.errors.InputError, match=message):
+        addnorm.symmetries(model, torch.zeros(2, 100))
