@@ -94,7 +94,7 @@ def _text(content: Mapping[str, Any], width: int) -> str:
 _WHY = {"evidence": "evidence", "futile": "no promise", "most_runs": "out of runs", "diverged": "diverged", None: "-"}
 
 
-def _table(proposals: list[Mapping[str, Any]]) -> Table:
+def _table(proposals: list[Mapping[str, Any]]) -> ResultTable:
     return ResultTable(
         [
             Column("number", "no."),
