@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from addnorm.errors import InputError
-from addnorm.redundancy.algebra.svd import svd
+from addnorm.redundancy.algebra.rank import svd
 from addnorm.redundancy.execution.cases import Cases
 from addnorm.redundancy.execution.checks import check_inputs, check_model
 from addnorm.redundancy.execution.copies import PROCESS_LOCK, device_of

@@ -15,7 +15,7 @@ from scipy import sparse
 from scipy.sparse import csgraph
 
 from addnorm.errors import AddnormError
-from addnorm.redundancy.algebra.svd import svd
+from addnorm.redundancy.algebra.rank import svd
 
 Ids = NDArray[np.int64]
 Numbers = NDArray[np.float64]

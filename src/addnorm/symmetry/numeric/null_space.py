@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from addnorm.redundancy.algebra.svd import svd
+from addnorm.redundancy.algebra.rank import svd
 
 _NOISE = 1e-9
 """Columns below this share of the largest are rounding, which must not be scaled up."""
