@@ -12,7 +12,7 @@ from addnorm.redundancy.execution.cases import Cases
 from addnorm.redundancy.execution.float64 import Float64Mode
 from addnorm.redundancy.execution.inputs import Inputs
 from addnorm.redundancy.execution.observation import Observe, ObservedNumbers
-from addnorm.redundancy.rewriting.output_difference import flat_output, floats_changed, integers_changed
+from addnorm.redundancy.rewriting.output_difference import flat_outputs, floats_changed, integers_changed
 from addnorm.symmetry.actions.equations import ZERO, Ids, Numbers
 from addnorm.symmetry.actions.propagation import Propagation
 from addnorm.symmetry.actions.uses import MapUse, ShiftUse, Use
@@ -171,7 +171,7 @@ class Comparison:
             with torch.no_grad(), Float64Mode():
                 for name, each in weights.items():
                     parameters[name].copy_(each)
-                return tuple(flat_output(self.model, each, self.observe) for each in self.inputs)
+                return tuple(flat_outputs(self.model, self.inputs, self.observe, None))
         finally:
             with torch.no_grad():
                 for name, each in before.items():
