@@ -35,7 +35,7 @@ class Figure:
     # in two processes, so they hold plain values, arrays and frozen dataclasses only.
     rows: Callable[[Snapshot, Phrases], Rows]
     """Reads what is drawn."""
-    # Absence is told by values, not by the absence of rows: a study whose runs wait has a row per variant and no
+    # Numbers are looked for in values, not rows: a study whose runs wait has a row per variant and no
     # number in it.
     numbers: tuple[str, ...]
     """Keys of the rows; the figure is left out if none of them has a value."""

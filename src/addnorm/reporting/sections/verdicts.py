@@ -101,7 +101,7 @@ def _cell(comparison: VariantComparison, scale: float) -> VerdictRow:
         **cell,
         "seeds_lower": comparison.seeds_lower,
         "seeds_needed": None if needed is None else min(needed, RESOLVABLE_SEEDS),
-        # The estimate of seeds is itself uncertain; beyond what anybody would run, it is only said that it is more.
+        # The estimate of seeds is itself uncertain; beyond what anybody would run, the page says only that it is more.
         "needed_for": "more" if (needed or 0) > RESOLVABLE_SEEDS else comparison.seeds_needed_for,
         "accuracy_disagrees": comparison.accuracy_agrees is False and comparison.verdict in ("better", "worse"),
         # Ends of the interval and the difference on the shared scale from 0 to 100.
