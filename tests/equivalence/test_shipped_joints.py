@@ -162,6 +162,17 @@ def test_a_sink_by_query_takes_the_key_bias_over(position: str, redundant: bool)
     assert (gap <= 100 * allowed) if redundant else (gap > 1e-3)
 
 
+@pytest.mark.parametrize(("position", "absorbed"), [("learned", 8), ("rope", 0)])
+def test_the_audit_counts_a_key_bias_that_a_sink_by_query_absorbs(position: str, absorbed: int) -> None:
+    sizes = {"vocab": 11, "width": 8, "depth": 1, "heads": 2, "kv_heads": 2, "hidden": 12, "max_seq": 8}
+    model = addnorm.preset("llama", **sizes, position=position, bias={"k": True}, sink="query").build(seed=0).eval()
+    with torch.no_grad():
+        torch.nn.init.normal_(model.sink.weight, std=0.1, generator=torch.Generator().manual_seed(0))
+    tokens = torch.randint(11, (2, 6), generator=torch.Generator().manual_seed(0))
+    audit = addnorm.audit(model, tokens, track="qk_bias|sink", methods="numeric")
+    assert audit.finding("layers.0.attention.body.qk_bias.k").numeric_absorbable_dof == absorbed
+
+
 def test_a_clip_shortens_what_is_longer_than_its_threshold() -> None:
     x, clip = random(3, 5, 8), LengthClip(2.0, 0.0)
     lengths = clip(x).norm(dim=-1)

@@ -22,6 +22,7 @@ class JointState(NamedTuple):
     """The residual's own state, and the place in depth that has been reached.
 
     Example:
+        >>> import torch
         >>> joint("add", width=16, depth=1).open(torch.zeros(1, 5, 16)).site
         0
     """
@@ -46,6 +47,7 @@ class Joint(nn.Module):
         refused: reason why no norm may act on the stream; None if one may.
 
     Example:
+        >>> import torch
         >>> rezero = joint("rezero", width=16, depth=2, alpha_init=0.5)
         >>> state = rezero.open(torch.zeros(1, 5, 16))
         >>> for branch in range(4):
@@ -113,6 +115,7 @@ class Joint(nn.Module):
             InputError: as `read`.
 
         Example:
+            >>> import torch
             >>> add = joint("add", width=16, depth=1, branches=("feedforward",))
             >>> add.close(add.run(add.open(torch.ones(1, 5, 16)), lambda h: 2 * h)).mean().item()
             3.0
@@ -192,6 +195,7 @@ def joint(
             one that reads separately, without `separate_reads`.
 
     Example:
+        >>> import torch
         >>> streams = joint("streams", width=16, depth=2, streams=2)
         >>> state = streams.open(torch.zeros(1, 5, 16))
         >>> h, state = streams.read(state)  # what the first branch reads

@@ -3,7 +3,7 @@ r"""Clip: a vector that is longer than a threshold is shortened to it; a shorter
     y = x * min(1, norm.threshold / (||x|| + norm.eps))
 
 Why: as `qk_norm`, it bounds every score by threshold^2 / sqrt(d_k), yet leaves a head free to score less; a norm would give all
-queries and keys one length. Where nothing is clipped the map is the identity, so that a key bias there stays redundant.
+queries and keys one length.
 
 Source: Inkling 2, `Inkling2L2Clip` in Transformers,
 https://github.com/huggingface/transformers/blob/v5.23.0/src/transformers/models/inkling2/modeling_inkling2.py.

@@ -54,7 +54,7 @@ class RelativeBank(PositionSpec):
 
 
 class Distances(NamedTuple):
-    index: Int64[Tensor, "query key"]
+    entry: Int64[Tensor, "query key"]
     """The profile's entry for every pair; any entry where nothing is added."""
     outside: Tensor
     """True where nothing is added."""
@@ -86,5 +86,5 @@ class RelativeBankPosition(Position):
             mixtures = F.linear(x, self.reads[layer].to(x.dtype)).unflatten(-1, (self.heads, -1)).transpose(1, 2)
             by_distance = mixtures @ self.profiles[layer].to(x.dtype)  # [batch, heads, query, extent]
         # A gather, not one product per pair: profiles are mixed for each of `extent` distances once, then looked up.
-        index = prepared.index.expand(*by_distance.shape[:2], -1, -1)
+        index = prepared.entry.expand(*by_distance.shape[:2], -1, -1)
         return by_distance.gather(-1, index).masked_fill(prepared.outside, 0.0)

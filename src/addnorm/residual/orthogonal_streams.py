@@ -94,7 +94,8 @@ class OrthogonalStreamsResidual(StreamsResidual):
             streams = flat.unflatten(-1, (self.streams, -1))
             angle = angle + wide(self.factor[site.index]) * moved
         mix = self.rotation(angle).to(dtype)
-        return self.pre[site.index].to(dtype), mix, self.post[site.index].to(dtype), streams
+        post = self.post[site.index].to(dtype).expand(mix.shape[:-1])  # as many positions as the rotation has
+        return self.pre[site.index].to(dtype), mix, post, streams
 
     def rotation(self, angle: Tensor) -> Tensor:
         """The Cayley transform of the skew matrix whose entries above the diagonal these are."""

@@ -5,7 +5,7 @@ r"""A sink that every query sets itself: a linear map of what the branch reads.
 
 Why: whether a head has something to find depends on the token; one number per head, as in `logit`, is right on average only. A
 key bias b moves the scores of a row by W_q x_t . b / sqrt(d_k), which is such a map of x_t: where sink and queries read the
-same input, and neither a rotation nor a norm stands between, w takes the key bias over, so that it is redundant again.
+same input, and queries have no bias, rotation, clip or norm, w takes the key bias over, so that it is redundant again.
 
 Source: Inkling 2, `sink_proj` in Transformers,
 https://github.com/huggingface/transformers/blob/v5.23.0/src/transformers/models/inkling2/modeling_inkling2.py.
