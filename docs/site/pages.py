@@ -8,7 +8,7 @@ START = {"English": "index.md", "中文": "README.zh-CN.md"}
 TOP = ("ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")
 GUIDES = (
     "tutorial", "tutorial.zh-CN", "study", "watch", "ranking", "explain", "inspect", "extrapolate", "audit", "block",
-    "joints", "hugging-face", "notebooks", "report", "resume", "clusters",
+    "joints", "own-module", "hugging-face", "notebooks", "report", "resume", "clusters",
 )  # fmt: skip
 """In the order in which a newcomer needs them."""
 _LINK = re.compile(r"(!?\[(?:[^\]\[]|\[[^\]]*\])*\])\(([^)\s]+)\)")
