@@ -54,7 +54,7 @@ class Judgement:
     notes: tuple[Sentence, ...]
     """Runs that were given and do not count now, with the reason."""
     next: Sentence
-    """What to run next."""
+    """The runs that are needed next."""
 
     @property
     def keeps(self) -> tuple[Proposal, ...]:
@@ -333,7 +333,7 @@ def _submit(
 
 
 def _about(state: StreamState, left: Sequence[Result]) -> list[Sentence]:
-    """Why runs that were given are not recorded, one sentence per variant."""
+    """Reasons why runs that were given are not recorded, one sentence per variant."""
     verdicts = {proposal.name: proposal.verdict for proposal in state.proposals}
     counts: dict[str, int] = {}
     for result in left:
