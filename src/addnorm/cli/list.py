@@ -8,6 +8,8 @@ For example:
     addnorm list scores --plugin mine.py --json
 """
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -67,14 +69,13 @@ def command(options: Options) -> int:
 
 
 def _print_study_file(*, json: bool) -> None:
-    from addnorm.cli._study_file import sections
     from addnorm.study.built_in import study_schema
 
     schema = study_schema()
     if json:
         print_json(schema)
         return
-    for title, about, rows in sections(schema):
+    for title, about, rows in _sections(schema):
         print(f"{title}: {about}\n")
         for name, value, default, meaning in rows:
             print(f"    {name}: {value}{f', {default} by default' if default else ''}")
@@ -128,3 +129,45 @@ def _sources() -> list[dict[str, Any]]:
         }
         for each in REFERENCES
     ]
+
+
+_Field = tuple[str, str, str, str]
+"""Field of a study file, value in words, default, meaning."""
+
+
+def _sections(schema: Mapping[str, Any]) -> list[tuple[str, str, list[_Field]]]:
+    """Title, description and fields of every part of a study file: the file, training, tuning, variant, and every kind."""
+    parts = [
+        ("Study", schema),
+        *((name.capitalize(), schema["$defs"][name]) for name in ("training", "tuning", "variant")),
+    ]
+    parts_of_file = [(title, part["description"], _fields(part["properties"])) for title, part in parts]
+    for name, of in schema["$defs"].items():
+        kinds = [
+            each["properties"] for each in of.get("anyOf", ()) if "const" in each.get("properties", {}).get("kind", {})
+        ]
+        rows = [
+            (f"{kind['kind']['const']}.{field}", value, default, meaning)
+            for kind in kinds
+            for field, value, default, meaning in _fields({name: kind[name] for name in kind if name != "kind"})
+        ]
+        if kinds:
+            names = ", ".join(f"`{kind['kind']['const']}`" for kind in kinds)
+            parts_of_file.append((name.capitalize(), f"{of['description']} Kinds: {names}.", rows))
+    return parts_of_file
+
+
+def _fields(properties: Mapping[str, Any]) -> list[_Field]:
+    rows: list[_Field] = []
+    for name, entry in properties.items():
+        rows.append((name, entry.get("$comment", ""), _default(entry), entry.get("description", "")))
+    return rows
+
+
+def _default(entry: Mapping[str, Any]) -> str:
+    if "default" not in entry:
+        return ""
+    value = entry["default"]
+    return (
+        str(value["kind"]) if isinstance(value, Mapping) and "kind" in value else json.dumps(value, ensure_ascii=False)
+    )

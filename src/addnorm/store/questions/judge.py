@@ -18,12 +18,11 @@ from addnorm.errors import InputError, JobError
 from addnorm.statistics import Result
 from addnorm.statistics.measure import Direction
 from addnorm.statistics.run_tables import Source
-from addnorm.statistics.stream import EFFECTS, FUTILE, StreamRule
-from addnorm.statistics.stream_state import Proposal, StreamState
+from addnorm.statistics.stream import EFFECTS, FUTILE, Proposal, StreamRule, StreamState
 from addnorm.store.files import Damaged
 from addnorm.store.lines import LineWriter, Record, read_lines
 from addnorm.store.lock import Lock
-from addnorm.store.source import Runs, read_source
+from addnorm.store.questions.source import Runs, read_source
 from addnorm.words import Sentence, say
 
 _VERSION = 1

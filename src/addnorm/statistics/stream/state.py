@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from addnorm.errors import InputError
-from addnorm.statistics.stream import StreamRule, log_e_value
+from addnorm.statistics.stream.rule import StreamRule, log_e_value
 
 Role = Literal["baseline", "proposal"]
 Why = Literal["evidence", "futile", "most_runs", "diverged"]
