@@ -131,7 +131,7 @@ def log_e_value(
 
     Example:
         >>> float(log_e_value(np.array(0.03), 3, 8, np.array(0.01**2), 9).round(2))
-        4.22
+        4.97
     """
     k = 1 / (1 / runs + 1 / np.asarray(baseline_runs, dtype=float))
     t = gain / np.sqrt(variance / k)
