@@ -28,8 +28,8 @@ _HOMES = {
     "run": "addnorm.supervision.run",
     "rank": "addnorm.notebook.ranking",
     "trend": "addnorm.store.trend",
-    "noise": "addnorm.store.noise",
-    "judge": "addnorm.store.judge",
+    "noise": "addnorm.store.questions.noise",
+    "judge": "addnorm.store.questions.judge",
     "explain": "addnorm.insight.scalars.explain",
     "inspect": "addnorm.insight.inspect",
     "ablate": "addnorm.insight.ablation",
@@ -71,8 +71,8 @@ if TYPE_CHECKING:
     from addnorm.redundancy import equivalent as equivalent
     from addnorm.redundancy import lint as lint
     from addnorm.reporting.report import report as report
-    from addnorm.store.judge import judge as judge
-    from addnorm.store.noise import noise as noise
+    from addnorm.store.questions.judge import judge as judge
+    from addnorm.store.questions.noise import noise as noise
     from addnorm.store.trend import trend as trend
     from addnorm.study.loading import load_study as load_study
     from addnorm.supervision.run import run as run

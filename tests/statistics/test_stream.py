@@ -81,7 +81,7 @@ def rows(**groups: list[float]) -> list[dict[str, Any]]:
 
 RNG = np.random.default_rng(1)
 BASE = list(2.9 + 0.01 * RNG.normal(size=12))
-GOOD = list(2.85 + 0.01 * RNG.normal(size=16))
+GOOD = list(2.85 + 0.01 * RNG.normal(size=10))
 BAD = [2.93]
 
 
@@ -106,7 +106,12 @@ def test_a_stream_step_by_step(tmp_path: Path) -> None:
     assert kept["good"].log_e >= kept["good"].log_bar
     # The runs that it was kept for do not count for it as the baseline.
     assert kept.baseline == "good"
-    assert kept.baseline_runs == min(12, 16 - kept["good"].runs)
+    used = kept["good"].runs
+    assert kept.baseline_runs == len(GOOD) - used
+    # One noise for all, each variant and role around a mean of its own; one run alone tells nothing.
+    groups = (BASE, GOOD[:used], GOOD[used:])
+    squares = sum(((np.array(group) - np.mean(group)) ** 2).sum() for group in groups)
+    assert kept.noise_sd == pytest.approx(np.sqrt(squares / sum(len(group) - 1 for group in groups)))
     assert addnorm.judge(ledger).to_json()["proposals"] == kept.to_json()["proposals"]
 
 

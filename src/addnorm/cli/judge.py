@@ -69,6 +69,8 @@ def command(options: Options) -> int:
 
 _SHOWN = 20
 """Newest proposals that the text shows; the JSON has all."""
+_NOTES = 6
+"""Notes that the text shows."""
 
 
 def _text(content: Mapping[str, Any], width: int) -> str:
@@ -87,7 +89,9 @@ def _text(content: Mapping[str, Any], width: int) -> str:
         lines += ["", fill(f"Proposals{f', {shown}' if shown else ''} ({about}):", width), ""]
         lines.append(_table(proposals[-_SHOWN:]).text(width).rstrip("\n"))
     lines += ["", fill(f"Next: {content['next']}", width)]
-    lines += [fill(f"! {note}", width, subsequent_indent="  ") for note in content["notes"]]
+    notes = content["notes"]
+    lines += [fill(f"! {note}", width, subsequent_indent="  ") for note in notes[:_NOTES]]
+    lines += [f"! and {len(notes) - _NOTES} more notes, which --json lists."] if len(notes) > _NOTES else []
     return "\n".join(lines)
 
 

@@ -11,8 +11,8 @@ from addnorm.statistics import Ranking, Result, kuang_2025, ranking_of_published
 from addnorm.statistics import rank as rank_results
 from addnorm.statistics.measure import Direction, Metric, measure_of
 from addnorm.statistics.run_tables import Source, is_run_table, read_run_table
+from addnorm.store.questions.source import columns_of_no_table
 from addnorm.store.results import ranking
-from addnorm.store.source import columns_of_no_table
 from addnorm.store.study import StudyFolder
 from addnorm.words import Sentence
 from addnorm.words import say as sentence

@@ -64,19 +64,20 @@ def read_records(source: DataFrame | Records, names: Names) -> list[RunRow]:
 
 
 def _records(source: DataFrame | Records, names: Names) -> Iterator[Any]:
+    frame: Any = source
     if isinstance(source, _PandasFrame):
         # `pivot`, `groupby` and `set_index` leave variants and seeds in the index.
-        if not set(names.required.values()) <= set(source.columns):
-            source = source.reset_index()
-        columns = list(source.columns)
+        if not set(names.required.values()) <= set(frame.columns):
+            frame = frame.reset_index()
+        columns = list(frame.columns)
         for column in names.required.values():
             if columns.count(column) > 1:
                 raise InputError(
                     f"data frame: expected one column {column!r}, got {columns.count(column)}. Remove the others."
                 )
-        rows: Any = source.to_dict("records")
+        rows = frame.to_dict("records")
     elif isinstance(source, _PolarsFrame):
-        rows = source.to_dicts()
+        rows = frame.to_dicts()
     else:
         yield from source
         return

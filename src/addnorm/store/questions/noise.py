@@ -7,7 +7,7 @@ from addnorm.errors import InputError
 from addnorm.statistics.measure import Direction
 from addnorm.statistics.run_noise import SEEDS, RunNoise, run_noise
 from addnorm.statistics.run_tables import Source
-from addnorm.store.source import read_source
+from addnorm.store.questions.source import read_source
 
 
 def noise(

@@ -18,12 +18,11 @@ from addnorm.errors import InputError, JobError
 from addnorm.statistics import Result
 from addnorm.statistics.measure import Direction
 from addnorm.statistics.run_tables import Source
-from addnorm.statistics.stream import EFFECTS, FUTILE, StreamRule
-from addnorm.statistics.stream_state import Proposal, StreamState
+from addnorm.statistics.stream import EFFECTS, FUTILE, Proposal, StreamRule, StreamState
 from addnorm.store.files import Damaged
 from addnorm.store.lines import LineWriter, Record, read_lines
 from addnorm.store.lock import Lock
-from addnorm.store.source import Runs, read_source
+from addnorm.store.questions.source import Runs, read_source
 from addnorm.words import Sentence, say
 
 _VERSION = 1
@@ -54,7 +53,7 @@ class Judgement:
     notes: tuple[Sentence, ...]
     """Runs that were given and do not count now, with the reason."""
     next: Sentence
-    """What to run next."""
+    """The runs that are needed next."""
 
     @property
     def keeps(self) -> tuple[Proposal, ...]:
@@ -333,7 +332,7 @@ def _submit(
 
 
 def _about(state: StreamState, left: Sequence[Result]) -> list[Sentence]:
-    """Why runs that were given are not recorded, one sentence per variant."""
+    """Reasons why runs that were given are not recorded, one sentence per variant."""
     verdicts = {proposal.name: proposal.verdict for proposal in state.proposals}
     counts: dict[str, int] = {}
     for result in left:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from addnorm.errors import InputError
-from addnorm.statistics.stream import StreamRule, log_e_value
+from addnorm.statistics.stream.rule import StreamRule, log_e_value
 
 Role = Literal["baseline", "proposal"]
 Why = Literal["evidence", "futile", "most_runs", "diverged"]
@@ -54,10 +54,9 @@ class Proposal:
 
 @dataclass
 class Group:
-    """Runs of one variant in one role, lower is better."""
+    """Runs of one variant in one role; lower is better."""
 
     variant: str
-    role: Role
     values: list[float] = field(default_factory=list)
 
     @property
@@ -82,14 +81,17 @@ class StreamState:
 
     def __init__(self, rule: StreamRule, baseline: str, sign: int) -> None:
         self.rule, self.sign = rule, sign
-        self.baseline = Group(baseline, "baseline")
-        self.groups = [self.baseline]
+        self.baseline = Group(baseline)
+        self.baselines = [self.baseline]
         self.runs: dict[tuple[str, int], float | None] = {}
         """Loss of every recorded run; None of one that diverged."""
         self.proposals: list[Proposal] = []
         self.against = 0
         """Proposals that were decided against the present baseline."""
         self._open: Group | None = None
+        self._names = {baseline}
+        # Of groups that get no more runs: a stream of thousands of proposals must not sum all of them after every run.
+        self._past_squares, self._past_df = 0.0, 0
 
     @property
     def keeps(self) -> int:
@@ -117,9 +119,7 @@ class StreamState:
             return "baseline" if self.missing else None
         if self.open_name is not None:
             return "proposal" if variant == self.open_name else None
-        known = any(proposal.name == variant for proposal in self.proposals)
-        known = known or any(group.variant == variant for group in self.groups)
-        return None if known or self.missing else "proposal"
+        return None if variant in self._names or self.missing else "proposal"
 
     def add(self, variant: str, seed: int, loss: float | None) -> Proposal | None:
         """Record a run that counts, and decide.
@@ -150,8 +150,8 @@ class StreamState:
 
     def _proposed(self, variant: str, loss: float | None) -> Proposal:
         if self._open is None:
-            self._open = Group(variant, "proposal")
-            self.groups.append(self._open)
+            self._open = Group(variant)
+            self._names.add(variant)
             self.proposals.append(self._proposal(0, "open", None, None))
         group, number = self._open, len(self.proposals)
         before = self.keeps
@@ -171,12 +171,18 @@ class StreamState:
             )
         decided = self.proposals[-1]
         if decided.verdict != "open":
+            self._close(group)
             self._open = None
             self.against += 1
         if decided.verdict == "keep":
-            self.baseline, self.against = Group(variant, "baseline"), 0
-            self.groups.append(self.baseline)
+            self._close(self.baseline)
+            self.baseline, self.against = Group(variant), 0
+            self.baselines.append(self.baseline)
         return decided
+
+    def _close(self, group: Group) -> None:
+        self._past_squares += group.squares
+        self._past_df += max(len(group.values) - 1, 0)
 
     def _proposal(
         self, runs: int, verdict: Literal["keep", "discard", "open"], why: Why | None, log_e: float | None
@@ -198,8 +204,9 @@ class StreamState:
 
     def _pooled(self) -> tuple[float, int]:
         """Variance within all groups, and its degrees of freedom."""
-        df = sum(max(len(group.values) - 1, 0) for group in self.groups)
-        return sum(group.squares for group in self.groups) / max(df, 1), df
+        growing = [self.baseline, *([] if self._open is None else [self._open])]
+        df = self._past_df + sum(max(len(group.values) - 1, 0) for group in growing)
+        return (self._past_squares + sum(group.squares for group in growing)) / max(df, 1), df
 
     @property
     def noise_sd(self) -> float | None:
@@ -216,6 +223,5 @@ class StreamState:
                 "runs": len(group.values),
                 "mean": self.sign * group.mean if group.values else None,
             }
-            for group in self.groups
-            if group.role == "baseline"
+            for group in self.baselines
         )
