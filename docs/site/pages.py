@@ -7,7 +7,7 @@ from pathlib import Path
 START = {"English": "index.md", "中文": "README.zh-CN.md"}
 TOP = ("ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")
 GUIDES = (
-    "tutorial", "tutorial.zh-CN", "study", "watch", "ranking", "explain", "inspect", "extrapolate", "audit", "block",
+    "tutorial", "tutorial.zh-CN", "study", "watch", "ranking", "own-results", "own-results.zh-CN", "explain", "inspect", "extrapolate", "audit", "symmetries", "block",
     "joints", "own-module", "hugging-face", "notebooks", "report", "resume", "clusters",
 )  # fmt: skip
 """In the order in which a newcomer needs them."""
