@@ -65,10 +65,7 @@ JOINTS = [
 
 @pytest.mark.parametrize(
     ("socket", "kind", "numbers", "more"),
-    [
-        pytest.param(*each, id=each[1], marks=() if each[1] in ("lambdas", "weighted_power") else pytest.mark.thorough)
-        for each in JOINTS
-    ],
+    [pytest.param(*each, id=each[1], marks=() if each[1] in ("lambdas",) else pytest.mark.thorough) for each in JOINTS],
 )
 def test_joints(socket: str, kind: str, numbers: int, more: int) -> None:
     found = counted(**{socket: kind})
