@@ -61,12 +61,22 @@ def test_a_missing_rule_leaves_directions_unexplained(monkeypatch: pytest.Monkey
     assert found.unexplained[0].parameters == ("up.weight", "up.bias", "down.weight")
 
 
+class Positioned(nn.Module):
+    """A table of nine positions, added to the input, and a linear map."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.map = nn.Parameter(torch.randn(9, 3)), nn.Linear(3, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.map(x + self.table[: x.shape[1]])
+
+
 def test_unread_rows_are_not_free() -> None:
-    table = nn.Sequential(nn.Embedding(9, 3), nn.Linear(3, 4))
-    found = addnorm.symmetries(table, torch.tensor([[0, 1, 2, 3, 4, 5, 6]]))
-    assert found.unread == 6
-    # A basis of the 3 numbers between the maps, a constant from the table into the bias; two rows are never read.
-    assert (found.redundant, found.explained) == (12, 12)
+    found = addnorm.symmetries(Positioned(), X)
+    # Inputs have at most six positions; a constant goes from their rows into the bias.
+    assert (found.parameters, found.unread) == (43, 9)
+    assert (found.redundant, found.explained) == (3, 3)
 
 
 @pytest.mark.parametrize(

@@ -244,8 +244,8 @@ def _families(
             if direction.family == name:
                 groups.setdefault(_names(tangents[:, at], columns, space.unread), []).append(at)
         members = []
-        for parameters, at in sorted(groups.items(), key=lambda each: len(each[0])):
-            basis = orthonormal(space, tangents[:, at].clone())
+        for parameters, numbers in sorted(groups.items(), key=lambda each: len(each[0])):
+            basis = orthonormal(space, tangents[:, numbers].clone())
             new = basis - spanned @ (spanned.T @ basis)
             left, values, _ = svd(new - spanned @ (spanned.T @ new))
             left = left[:, values > 1e-7]

@@ -80,7 +80,8 @@ def structure(
     rows = np.concatenate([each.reshape(-1) for each in made.tangents.values()] or [np.zeros(0, np.int64)])
     size = np.asarray(abs(basis.tocsr()[rows]).max(0).todense()).reshape(-1) if basis.shape[1] else np.zeros(0)
     directions = tuple(
-        Direction(family_of(roles.signature(basis[:, at])), basis[:, at]) for at in np.flatnonzero(size > 1e-9)
+        Direction(family_of(roles.signature(basis[:, [at]])), basis[:, [at]])
+        for at in np.flatnonzero(size > 1e-9).tolist()
     )
     return Structure(propagation=made, columns=columns_of(model), directions=directions)
 
@@ -154,9 +155,9 @@ class _Roles:
 
         first, second = numbered(linear), numbered(shift)
         free, factors = np.zeros(count, bool), np.zeros(count, bool)
-        for ids, flags in ((made.system.marks, free), (made.system.factors, factors)):
-            for each in ids:
-                flags[each[each != ZERO]] = True
+        for group, flags in ((made.system.marks, free), (made.system.factors, factors)):
+            for ids in group:
+                flags[ids[ids != ZERO]] = True
         return cls(first, second, free, factors, tuple(known))
 
     def signature(self, generator: sparse.csc_matrix) -> Signature:

@@ -70,8 +70,8 @@ class Subject:
                     "Report this model: the rule of the family is wrong for it."
                 )
             with torch.no_grad():
-                for name, each in model.named_parameters():
-                    each.copy_(after.get(name, each))
+                for name, parameter in model.named_parameters():
+                    parameter.copy_(after.get(name, parameter))
         return model, difference
 
     def _at_own_weights(self, program: Program) -> tuple[Structure, Comparison]:
