@@ -5,7 +5,6 @@ vanishes; q·b is equal for all keys, so that a softmax over the keys removes it
 the values on, head by head.
 """
 
-
 import numpy as np
 import torch
 from torch import Tensor
