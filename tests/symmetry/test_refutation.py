@@ -61,6 +61,13 @@ def test_a_missing_rule_leaves_directions_unexplained(monkeypatch: pytest.Monkey
     assert found.unexplained[0].parameters == ("up.weight", "up.bias", "down.weight")
 
 
+def test_the_row_of_a_padding_token_is_read() -> None:
+    table = nn.Sequential(nn.Embedding(9, 3, padding_idx=1), nn.Linear(3, 4))
+    found = addnorm.symmetries(table, torch.arange(9)[None])
+    # A basis of the 3 numbers between the maps, and a constant from the table into the bias.
+    assert (found.unread, found.redundant, found.explained, found.refuted) == (0, 12, 12, ())
+
+
 class Positioned(nn.Module):
     """A table of nine positions, added to the input, and a linear map."""
 

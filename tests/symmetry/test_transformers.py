@@ -28,7 +28,7 @@ LIKE_LLAMA = {
 MORE_TOKENS = torch.arange(27).reshape(3, 9)
 """For parallel blocks: the feed-forward network beside the first attention sees tokens alone, so that fewer of them would make
 its numbers look free."""
-PARALLEL = ("GPTNeoXForCausalLM", "PhiForCausalLM", "GPTJForCausalLM", "CohereForCausalLM", "FalconForCausalLM")
+PARALLEL = ("GPTNeoXForCausalLM", "PhiForCausalLM")
 DROPOUT = dict.fromkeys(
     ("attention_dropout", "hidden_dropout", "resid_pdrop", "embd_pdrop", "attn_pdrop", "dropout", "resid_dropout"), 0.0
 )
@@ -46,21 +46,7 @@ CLASSES: list[tuple[str, dict[str, Any]]] = [
     ("Gemma2ForCausalLM", {"query_pre_attn_scalar": 4, "sliding_window": 8}),
     ("Gemma3ForCausalLM", {"query_pre_attn_scalar": 4, "sliding_window": 8}),
     ("PhiForCausalLM", {"partial_rotary_factor": 0.5}),
-    ("Phi3ForCausalLM", {}),
-    ("OlmoForCausalLM", {}),
     ("Olmo2ForCausalLM", {}),
-    ("StableLmForCausalLM", {}),
-    ("CohereForCausalLM", {}),
-    ("GraniteForCausalLM", {}),
-    ("Starcoder2ForCausalLM", {}),
-    ("NemotronForCausalLM", {}),
-    ("SmolLM3ForCausalLM", {}),
-    ("HeliumForCausalLM", {}),
-    ("GlmForCausalLM", {}),
-    ("GPTJForCausalLM", {**LIKE_GPT2, "rotary_dim": 2}),
-    ("FalconForCausalLM", {"alibi": False, "num_kv_heads": 1}),
-    ("BloomForCausalLM", {"n_layer": 2, "n_head": 2}),
-    ("BertForMaskedLM", {"is_decoder": False}),
 ]
 QUICK = ("LlamaForCausalLM",)
 

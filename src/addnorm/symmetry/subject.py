@@ -24,7 +24,7 @@ SAME = 1e-9
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """What the analysis keeps."""
+    """The model, its graph and its null space."""
 
     model: nn.Module
     program: Program | None
