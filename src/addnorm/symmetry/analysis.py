@@ -58,7 +58,7 @@ def symmetries(
         >>> spec = addnorm.preset("llama", vocab=11, width=4, depth=1, heads=1, kv_heads=1, hidden=3, max_seq=9)
         >>> found = addnorm.symmetries(spec.build(seed=0).eval(), torch.arange(18).reshape(2, 9) % 11)
         >>> found
-        <Symmetries of Transformer: 41 of 152 directions change nothing, 41 explained>
+        <Symmetries of Transformer: 41 of 200 directions change nothing, 41 explained>
         >>> {each.name: each.size for each in found.families}["basis of queries and keys"]
         4
 
