@@ -17,6 +17,7 @@ def model() -> nn.Module:
     return generic(addnorm.preset("llama", **SIZES).build(seed=0).eval(), torch.float64)
 
 
+@torch.no_grad()
 def test_every_direction_at_another_length(model: nn.Module) -> None:
     found = addnorm.symmetries(model, TOKENS, points=1)
     expected = model(LONGER)
@@ -30,11 +31,12 @@ def test_every_direction_at_another_length(model: nn.Module) -> None:
             assert float((moved(LONGER) - expected).abs().max()) < 1e-9 * float(expected.std())
 
 
+@torch.no_grad()
 def test_move_of_a_rotation_is_large(model: nn.Module) -> None:
     found = addnorm.symmetries(model, TOKENS, points=1)
     moved, _ = found.move("basis of the stream", 0, amount=1.5)
     before, after = model.get_parameter("embedding.weight"), moved.get_parameter("embedding.weight")
-    assert float((before - after).norm()) > 0.5 * float(before.norm())
+    assert float((before - after).norm()) > 0.3 * float(before.norm())
 
 
 def test_unknown_family_and_index(model: nn.Module) -> None:

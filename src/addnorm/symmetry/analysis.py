@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map
 
 from addnorm.errors import InputError
 from addnorm.redundancy.algebra.rank import svd
@@ -13,7 +14,7 @@ from addnorm.redundancy.execution.cases import Cases
 from addnorm.redundancy.execution.checks import check_inputs, check_model
 from addnorm.redundancy.execution.copies import PROCESS_LOCK, device_of
 from addnorm.redundancy.execution.generic_weights import generic
-from addnorm.redundancy.execution.inputs import bind
+from addnorm.redundancy.execution.inputs import Inputs, bind
 from addnorm.redundancy.execution.observation import Observe
 from addnorm.redundancy.graph.export import NotExported, export
 from addnorm.redundancy.result import class_name
@@ -57,7 +58,7 @@ def symmetries(
         >>> spec = addnorm.preset("llama", vocab=11, width=4, depth=1, heads=1, kv_heads=1, hidden=3, max_seq=9)
         >>> found = addnorm.symmetries(spec.build(seed=0).eval(), torch.arange(18).reshape(2, 9) % 11)
         >>> found
-        <Symmetries of Transformer: 41 of 152 directions change nothing, 41 explained>
+        <Symmetries of Transformer: 41 of 200 directions change nothing, 41 explained>
         >>> {each.name: each.size for each in found.families}["basis of queries and keys"]
         4
 
@@ -104,6 +105,8 @@ def symmetries(
         nearly: Structure | None = None
         try:
             progress("structural method", 0, 1)
+            # A graph of the longest inputs reads every row of a table that any of the inputs reads.
+            bound = _longest(cases, bound)
             program = export(model, bound, observe=observe, training=model.training)
             made = structure(program, point, bound)
             nearly = structure(program, point, bound, nearly=True, propagation=made.propagation)
@@ -141,6 +144,22 @@ def symmetries(
         notes=tuple(notes),
         seconds={name: round(value, 3) for name, value in seconds.items()},
         subject=Subject(model=model, program=program, inputs=bound, observe=observe, null=space.basis, columns=columns),
+    )
+
+
+def _longest(cases: Cases, given: Inputs) -> Inputs:
+    """The example inputs at the greatest length, in their own types."""
+
+    def size(inputs: Inputs) -> int:
+        return sum(each.numel() for each in tree_leaves((inputs.args, inputs.kwargs)) if isinstance(each, Tensor))
+
+    longest = max((each.example for each in cases.templates), key=size)
+
+    def like(leaf: Any, own: Any) -> Any:
+        return leaf.to(own.dtype) if isinstance(leaf, Tensor) and isinstance(own, Tensor) else leaf
+
+    return Inputs(
+        args=tree_map(like, longest.args, given.args), kwargs=tree_map(like, longest.kwargs, dict(given.kwargs))
     )
 
 
@@ -244,8 +263,8 @@ def _families(
             if direction.family == name:
                 groups.setdefault(_names(tangents[:, at], columns, space.unread), []).append(at)
         members = []
-        for parameters, at in sorted(groups.items(), key=lambda each: len(each[0])):
-            basis = orthonormal(space, tangents[:, at].clone())
+        for parameters, numbers in sorted(groups.items(), key=lambda each: len(each[0])):
+            basis = orthonormal(space, tangents[:, numbers].clone())
             new = basis - spanned @ (spanned.T @ basis)
             left, values, _ = svd(new - spanned @ (spanned.T @ new))
             left = left[:, values > 1e-7]

@@ -109,7 +109,7 @@ def _active(use: Use, of: object) -> bool:
 
 def _sources(ids: tuple[Ids, ...], numbers: tuple[Tensor, ...], point: Tensor) -> tuple[Tensor, ...]:
     return tuple(
-        torch.where(torch.from_numpy(each != ZERO), point[torch.from_numpy(each)], number)
+        torch.where(torch.from_numpy(np.asarray(each != ZERO)), point[torch.from_numpy(np.asarray(each))], number)
         for each, number in zip(ids, numbers, strict=True)
     )
 

@@ -52,7 +52,7 @@ class Near:
 
 @dataclass(frozen=True, kw_only=True)
 class Symmetries:
-    """Which of a model's numbers can matter: the directions of all parameters that leave all outputs unchanged.
+    """The directions of all parameters that leave all outputs unchanged: which of a model's numbers can matter.
 
     Example:
         >>> import torch

@@ -77,10 +77,12 @@ def structure(
     made = propagation or propagate(program, tensors.__getitem__, _given(program.nodes, program, inputs), names)
     basis = _apart(made.system.equations.solve(nearly=nearly).tocsc(), made.system.factors)
     roles = _Roles.of(made)
+    basis = _without_shifts(basis, roles)
     rows = np.concatenate([each.reshape(-1) for each in made.tangents.values()] or [np.zeros(0, np.int64)])
     size = np.asarray(abs(basis.tocsr()[rows]).max(0).todense()).reshape(-1) if basis.shape[1] else np.zeros(0)
     directions = tuple(
-        Direction(family_of(roles.signature(basis[:, at])), basis[:, at]) for at in np.flatnonzero(size > 1e-9)
+        Direction(family_of(roles.signature(basis[:, [at]])), basis[:, [at]])
+        for at in np.flatnonzero(size > 1e-9).tolist()
     )
     return Structure(propagation=made, columns=columns_of(model), directions=directions)
 
@@ -108,6 +110,29 @@ def _apart(basis: sparse.csc_matrix, factors: list[Ids]) -> sparse.csc_matrix:
     mixed.data[np.abs(mixed.data) < 1e-11] = 0
     mixed.eliminate_zeros()
     return sparse.hstack([basis[:, still], mixed, moving], format="csc")
+
+
+def _without_shifts(basis: sparse.csc_matrix, roles: "_Roles") -> sparse.csc_matrix:
+    """The same space, with linear actions that shift and use free shifts and null forms as little as possible.
+
+    A linear action alone stays a symmetry as the weights flow. Mixed with an arbitrary shift of a norm's output, it would
+    move the constants of null forms, and its finite move would not be exact.
+    """
+    table = basis.tocsr()
+    acting = np.asarray(abs(table[np.flatnonzero(roles.linear >= 0)]).max(0).todense()).reshape(-1) > 1e-9
+    rows = np.flatnonzero((roles.shift >= 0) | roles.free)
+    beside = table[rows]
+    mixed = acting & (np.asarray(abs(beside).max(0).todense()).reshape(-1) > 1e-9)
+    if not mixed.any() or acting.all():
+        return basis
+    others = basis[:, np.flatnonzero(~acting)]
+    known, wanted = beside[:, np.flatnonzero(~acting)].toarray(), beside[:, np.flatnonzero(mixed)].toarray()
+    parts = linalg.lstsq(known, wanted, cond=1e-10)[0]
+    parts[np.abs(parts) < 1e-11] = 0
+    pure = (basis[:, np.flatnonzero(mixed)] - others @ sparse.csc_matrix(parts)).tocsc()
+    pure.data[np.abs(pure.data) < 1e-10] = 0
+    pure.eliminate_zeros()
+    return sparse.hstack([basis[:, np.flatnonzero(acting & ~mixed)], pure, others], format="csc")
 
 
 def _given(nodes: tuple[fx.Node, ...], program: Program, inputs: Inputs) -> Callable[[str], Tensor]:
@@ -154,9 +179,9 @@ class _Roles:
 
         first, second = numbered(linear), numbered(shift)
         free, factors = np.zeros(count, bool), np.zeros(count, bool)
-        for ids, flags in ((made.system.marks, free), (made.system.factors, factors)):
-            for each in ids:
-                flags[each[each != ZERO]] = True
+        for group, flags in ((made.system.marks, free), (made.system.factors, factors)):
+            for ids in group:
+                flags[ids[ids != ZERO]] = True
         return cls(first, second, free, factors, tuple(known))
 
     def signature(self, generator: sparse.csc_matrix) -> Signature:

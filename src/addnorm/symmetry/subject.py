@@ -1,7 +1,8 @@
 """The analysed model with both methods' directions, for moves and for questions about single parameters."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,8 +14,9 @@ from addnorm.redundancy.execution.float64 import Float64Mode
 from addnorm.redundancy.execution.inputs import Inputs
 from addnorm.redundancy.execution.observation import Observe
 from addnorm.redundancy.graph.export import Program
+from addnorm.redundancy.rewriting.audited_model import parameter_versions
 from addnorm.symmetry.moves import Comparison, carried
-from addnorm.symmetry.structure import structure
+from addnorm.symmetry.structure import Structure, structure
 
 SAME = 1e-9
 """Largest relative difference of outputs in float64 after a move."""
@@ -22,7 +24,7 @@ SAME = 1e-9
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """What the analysis keeps."""
+    """The model, its graph and its null space."""
 
     model: nn.Module
     program: Program | None
@@ -31,6 +33,7 @@ class Subject:
     null: Tensor
     """float64[column, direction]: a basis of the numerical null space."""
     columns: Mapping[str, slice]
+    _known: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def effective_of(self, names: Sequence[str]) -> int:
         """See `Symmetries.effective_of`."""
@@ -49,8 +52,8 @@ class Subject:
         if self.program is None:
             raise InputError("expected a model that exports, got one that does not, so that no move is known for it.")
         with PROCESS_LOCK, torch.autocast("cpu", enabled=False), Float64Mode():
+            own, comparison = self._at_own_weights(self.program)
             model = copy_of(self.model, torch.float64).train(self.model.training)
-            own = structure(self.program, model, self.inputs)
             families: dict[str, list[int]] = {}
             for at, each in enumerate(own.directions):
                 families.setdefault(each.family, []).append(at)
@@ -58,8 +61,6 @@ class Subject:
                 raise UnknownName("family", family, list(families))
             if not 0 <= index < len(families[family]):
                 raise InputError(f"expected an index below {len(families[family])} in {family!r}, got {index}.")
-            cases = Cases.of(model, self.inputs, self.observe)
-            comparison = Comparison.of(model, cases, self.observe)
             weights = {name: each.detach() for name, each in model.named_parameters()}
             after = carried(own.propagation, weights, own.directions[families[family][index]], amount)
             difference = comparison.difference(after)
@@ -69,6 +70,17 @@ class Subject:
                     "Report this model: the rule of the family is wrong for it."
                 )
             with torch.no_grad():
-                for name, each in model.named_parameters():
-                    each.copy_(after.get(name, each))
+                for name, parameter in model.named_parameters():
+                    parameter.copy_(after.get(name, parameter))
         return model, difference
+
+    def _at_own_weights(self, program: Program) -> tuple[Structure, Comparison]:
+        """The directions at the model's own weights, and its outputs; computed anew if the weights have changed."""
+        versions = parameter_versions(self.model)
+        if self._known.get("versions") != versions:
+            model = copy_of(self.model, torch.float64).train(self.model.training)
+            cases = Cases.of(model, self.inputs, self.observe)
+            made = structure(program, model, self.inputs), Comparison.of(model, cases, self.observe)
+            self._known.update(versions=versions, made=made)
+        known: tuple[Structure, Comparison] = self._known["made"]
+        return known

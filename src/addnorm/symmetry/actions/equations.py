@@ -209,8 +209,8 @@ def _by_groups(matrix: sparse.csr_matrix) -> sparse.csr_matrix:
     for group in range(num):
         members = order[bounds[group] : bounds[group + 1]]
         part = columns[:, members].tocsr()
-        part = part[np.diff(part.indptr) > 0].toarray()
-        basis = sparse_basis(null_basis(part)) if len(part) else np.eye(len(members))
+        dense = part[np.diff(part.indptr) > 0].toarray()
+        basis = sparse_basis(null_basis(dense)) if len(dense) else np.eye(len(members))
         if basis.shape[1]:
             at, vector = np.nonzero(np.ones_like(basis))
             blocks.append(sparse.coo_matrix((basis.ravel(), (members[at], vector)), shape=(size, basis.shape[1])))
@@ -256,12 +256,11 @@ def sparse_basis(basis: Numbers) -> Numbers:
 
 def product_terms(left: Ids | Numbers, right: Ids | Numbers) -> Term:
     """Return the terms of a matrix product of which one factor is unknowns, row by row of the flattened product."""
+    rows, inner, columns = left.shape[0], left.shape[1], right.shape[1]
     if left.dtype == np.int64:
-        rows, inner, columns = left.shape[0], left.shape[1], right.shape[1]
-        ids = np.broadcast_to(left[:, None, :], (rows, columns, inner))
+        ids = np.broadcast_to(np.asarray(left, np.int64)[:, None, :], (rows, columns, inner))
         numbers = np.broadcast_to(np.asarray(right, np.float64).T[None], (rows, columns, inner))
     else:
-        rows, inner, columns = left.shape[0], left.shape[1], right.shape[1]
         ids = np.broadcast_to(np.asarray(right, np.int64).T[None], (rows, columns, inner))
         numbers = np.broadcast_to(np.asarray(left, np.float64)[:, None, :], (rows, columns, inner))
     return ids.reshape(-1, inner), numbers.reshape(-1, inner)

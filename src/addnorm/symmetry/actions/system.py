@@ -26,7 +26,7 @@ class System:
     equations: Equations = field(default_factory=Equations)
     spaces: list[Space] = field(default_factory=list)
     uses: list[Use] = field(default_factory=list)
-    """How every weight is used, for finite moves."""
+    """The use of every weight, for finite moves."""
     derived: list[Derived] = field(default_factory=list)
     """Weights that are computed from others."""
     marks: list[Ids] = field(default_factory=list)

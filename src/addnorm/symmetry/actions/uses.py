@@ -45,8 +45,8 @@ class MapUse:
         if affine and self._only_shifted(of):
             (_, (null, constant)), *_ = self.multiples
             before = of(self.before.shift)
-            multiple = (image @ before - of(self.shift)) / (constant - null @ before)
-            moved = np.outer(multiple, null)
+            along = (image @ before - of(self.shift)) / (constant - null @ before)
+            moved = np.outer(along, null)
         elif affine:
             moved = moved + of(self.sources)[None]
             shifted = shifted + of(self.shift)

@@ -1,4 +1,4 @@
-"""What the structural method knows of each node of the graph.
+"""Spaces, values and weights: the state of each node of the graph.
 
 A *space* is a vector X of n data-dependent numbers at each *datum* (a token, a pair of tokens), on which one linear action
 works, equal at every datum:
@@ -34,7 +34,7 @@ class Space:
     nulls: list[tuple[Numbers, float]] = field(default_factory=list)
     """Pairs (v, k) with v·X + k = 0 at every datum."""
     roles: set[str] = field(default_factory=set)
-    """What the graph does with the space; families are told apart by these, never by names."""
+    """The space's roles in the graph, such as `key`; families are told apart by these, never by names."""
     path: str = ""
     """The module in which the space arises, for reports only."""
 

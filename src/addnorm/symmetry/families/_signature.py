@@ -1,4 +1,4 @@
-"""What acts where in one direction."""
+"""The actions of one direction, and the roles of what they act on."""
 
 from dataclasses import dataclass
 

@@ -1,5 +1,5 @@
-"""What the audit of biases proves: a key bias, which a softmax ignores; a value bias, which the output's bias can take over;
-a bias of a branch, which a later one can."""
+"""Redundant biases, as the audit proves them: a key bias, which a softmax ignores; a value bias, which the output's
+bias can take over; a bias of a branch, which a later one can."""
 
 from addnorm.symmetry.families._signature import Signature
 

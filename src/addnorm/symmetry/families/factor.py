@@ -8,4 +8,5 @@ NAME = "learned factor of a branch"
 
 def claims(signature: Signature) -> bool:
     """True if a direction is of this family."""
-    return signature.factors
+    # Where nothing acts, numbers are traded of which the model reads only a function, such as a product.
+    return signature.factors or not (signature.linear or signature.shifted or signature.free)

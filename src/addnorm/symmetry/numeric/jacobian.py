@@ -46,6 +46,10 @@ def jacobian(model: nn.Module, cases: Cases, observe: Observe, *, rows_per_param
     Raises:
         InputError: no output depends on parameters.
     """
+    for module in model.modules():
+        if isinstance(module, nn.Embedding) and type(module).forward is nn.Embedding.forward:
+            # Training leaves the row of the padding token alone; its gradient is not zero for that.
+            module.padding_idx = None
     parameters = [each for each in model.parameters() if each.is_floating_point()]
     for each in parameters:
         each.requires_grad_(True)

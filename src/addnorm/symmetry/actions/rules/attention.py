@@ -5,8 +5,6 @@ vanishes; q·b is equal for all keys, so that a softmax over the keys removes it
 the values on, head by head.
 """
 
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -83,7 +81,7 @@ def _one_datum(value: Value) -> None:
         raise NoRule
 
 
-def _scores(system: System, query: Value, key: Value, heads: int, space: Space | None) -> list[Numbers]:
+def _scores(system: System, query: Value, key: Value, heads: int, space: Space | None) -> list[tuple[Numbers, Value]]:
     """Equations of the inner products of every head. Returns the products M of the forms: the score is q M k.
 
     Args:
@@ -94,7 +92,7 @@ def _scores(system: System, query: Value, key: Value, heads: int, space: Space |
     _one_datum(key)
     query.space.roles.add("query")
     key.space.roles.add("key")
-    grams = []
+    grams: list[tuple[Numbers, Value]] = []
     for head, (one, other) in enumerate(zip(per_head(query, heads), per_head(key, heads), strict=True)):
         gram = one.T @ other
         terms = [product_terms(query.space.linear.T, gram), product_terms(gram, key.space.linear)]
@@ -176,7 +174,7 @@ def _products(system: System, query: Value, transposed_key: Value) -> Value:
     linear = np.full((heads, heads), ZERO)
     np.fill_diagonal(linear, system.equations.unknowns(heads))
     space = system.space(heads, linear=linear, shift=np.full(heads, ZERO), role="score")
-    grams: list[Any] = _scores(system, query, key, heads, space)
+    grams = _scores(system, query, key, heads, space)
     sources = []
     for gram, keys in grams:
         made = system.equations.unknowns(len(gram))

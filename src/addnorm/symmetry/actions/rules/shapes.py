@@ -122,18 +122,20 @@ def concatenated(call: Call) -> State:
     free = []
     for part in parts:
         for shift in by_part[id(part)].free:
-            group = call.run(
-                lambda each, part=part, shift=shift: (
-                    shift.group if each is part else torch.full_like(by_part[id(each)].datum, NOWHERE)
-                )
-            )
-            direction = call.run(
-                lambda each, part=part, shift=shift: (
-                    shift.direction if each is part else torch.zeros(by_part[id(each)].shape, dtype=torch.float64)
-                )
-            )
-            free.append(FreeShift(group, direction, shift.sources))
+            free.append(_extended(call, part, shift, {key: each.shape for key, each in by_part.items()}))
     return Value(values[0].space, forms, together(lambda each: each.datum), tuple(free))
+
+
+def _extended(call: Call, part: Operand, shift: FreeShift, shapes: dict[int, torch.Size]) -> FreeShift:
+    """The free shift of one part, in the whole."""
+
+    def group(each: Operand) -> Tensor:
+        return shift.group if each is part else torch.full(shapes[id(each)], NOWHERE)
+
+    def direction(each: Operand) -> Tensor:
+        return shift.direction if each is part else torch.zeros(shapes[id(each)], dtype=torch.float64)
+
+    return FreeShift(call.run(group), call.run(direction), shift.sources)
 
 
 def _ids(operand: Operand) -> Tensor:
