@@ -1,4 +1,4 @@
-"""What a GPU's branches of the code compute is what the CPU's compute: every kind, by carbon copies; kernels of Triton apart."""
+"""What a GPU's branches of the code compute is what the CPU's compute: every kind, by carbon copies, without Triton."""
 
 from dataclasses import replace
 
@@ -9,8 +9,8 @@ from trained import VOCAB, Kind, kinds
 
 from addnorm.errors import InputError
 
-# A kernel of Triton leaves zeros, so attention is computed by tiles of torch's operations. Interpreted, the kernels have tests of
-# their own in tests/equivalence.
+# A kernel of Triton leaves zeros, so attention is computed by tiles of torch's operations. Interpreted, the kernels have tests
+# of their own in tests/equivalence.
 KINDS = [kind for kind in kinds() if not kind.name.startswith("optimizer")]
 
 

@@ -47,7 +47,7 @@ class Launch:
 NARROW: Mapping[str, tuple[Launch, ...]] = {
     "attend_rows": (Launch(128, 64, 8, 2), Launch(128, 64, 8, 1), Launch(64, 64, 8, 1)),
     "differentiate_rows": (Launch(128, 64, 8, 2), Launch(64, 64, 8, 1), Launch(64, 32, 8, 1)),
-    "differentiate_keys": (Launch(64, 64, 8, 1), Launch(64, 32, 8, 1), Launch(64, 32, 8, 1)),
+    "differentiate_keys": (Launch(64, 64, 8, 1), Launch(64, 32, 8, 1), Launch(32, 32, 8, 1)),
     "sum_terms": (Launch(64, 64, 8, 2), Launch(64, 64, 8, 1), Launch(64, 32, 8, 1)),
     "attend_sum": (Launch(64, 64, 8, 2), Launch(64, 64, 8, 1), Launch(64, 32, 8, 1)),
     "differentiate_sum_rows": (Launch(64, 64, 8, 1), Launch(64, 64, 8, 1), Launch(64, 32, 8, 1)),

@@ -63,7 +63,7 @@ def _weighted(
 
 @triton.jit
 def _ratio(at, SCALED: tl.constexpr):
-    """The layer's scores as a multiple of what the buffer holds: a number in memory, since a learned weight is known there alone."""
+    """The layer's scores as a multiple of what the buffer holds; read from memory, where alone a learned weight is known."""
     return tl.load(at) if SCALED else 1.0
 
 
