@@ -40,6 +40,8 @@ class SummedLayer(KeptLayer):
     def scale(self, index: int) -> float:
         """The positive factor with which the buffer holds the sum for a layer: its weight where that can be."""
         # Dividing by a weight near zero, or going from 1e-8 to 1e3, would leave nothing of the earlier terms.
+        # The weights are those of the forward pass, kept as numbers: an optimizer may change the parameter before a second
+        # backward pass, and undoing with other factors than were applied would leave a sum that no layer ever had.
         first = abs(self.weights[0]) or 1.0
         own = abs(self.weights[index])
         return own if SCALES[0] <= own / first <= SCALES[1] else first
@@ -95,6 +97,8 @@ class SummedLayer(KeptLayer):
                 panel.mask(panel.add_products(scores, rows, beta=0.0, alpha=alpha), rows)
 
     def attend(self, summed: AttentionProblem, weights: Tensor | None) -> tuple[Tensor, ...]:
+        # The lock is held for the whole pass over the tiles: two threads of DataParallel or of a test share the buffers, and
+        # `holds` says whose sum is there only between passes.
         p, index = summed, self.index
         with self.buffers.lock:
             recomputed = self.buffers.holds == (self.number, index + 1)  # by activation checkpointing
