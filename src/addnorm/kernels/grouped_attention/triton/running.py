@@ -37,8 +37,8 @@ def _places(
     # or a head would write into the next one's. All layers of a model, forward and backward, must use one BLOCK_ROWS.
     block = tl.cast(start // BLOCK_ROWS, tl.int64)
     if CAUSAL:
-        # Block j is BLOCK_ROWS high and before + (j + 1) · BLOCK_ROWS wide, so block b begins at the sum over j < b. Only the last
-        # block may be cut off by num_keys, and nothing begins after it.
+        # Block j is BLOCK_ROWS high and before + (j + 1) · BLOCK_ROWS wide, so block b begins at the sum over j < b. Only the
+        # last block may be cut off by num_keys, and nothing begins after it.
         before = num_keys - num_rows
         begin = BLOCK_ROWS * (block * before + BLOCK_ROWS * (block * (block + 1) // 2))
     else:
@@ -200,8 +200,8 @@ def differentiate_sum_rows(
         places, inside = _places(slab, start, rows, columns, slab_entries, num_rows, num_keys, BLOCK_ROWS, CAUSAL)
         at_key = k + (kv_rows + columns)[:, None] * HEAD_DIM + dims[None, :]
         keys = tl.load(at_key, mask=column_mask[:, None] & (dims < HEAD_DIM)[None, :], other=0.0)
-        # G of every place is written, also where this layer adds nothing: the buffer is not cleared between steps, and the keys'
-        # kernel below reads all of it. It must run after this one, as the stream's order has it.
+        # G of every place is written, also where this layer adds nothing: the buffer is not cleared between steps, and the
+        # kernel of the keys reads all of it. It must run after this one, as the stream's order has it.
         carried = tl.zeros((BLOCK_ROWS, BLOCK_KEYS), dtype=tl.float32)
         if HAS_ABOVE:
             carried = above * tl.load(gradient + places, mask=inside, other=0.0)
