@@ -23,7 +23,7 @@ WIDTHS = (64, 128, 256)
 
 @dataclass(frozen=True)
 class Launch:
-    """How one kernel is launched."""
+    """Settings of one kernel's launch."""
 
     rows: int
     """Query rows of a tile."""
@@ -67,7 +67,7 @@ WIDE: Mapping[str, tuple[Launch, ...]] = {
 
 
 def launch_of(kernel: str, q: Tensor, v: Tensor, num_rows: int, num_keys: int) -> Launch:
-    """How a kernel is launched for queries and values of these widths; tiles are no longer than the sequence."""
+    """Settings of a kernel's launch for queries and values of these widths; tiles are no longer than the sequence."""
     usual = usual_launch(kernel, max(q.shape[-1], v.shape[-1]), q.dtype)
     return Launch(min(usual.rows, _block(num_rows)), min(usual.keys, _block(num_keys)), usual.warps, usual.stages)
 
