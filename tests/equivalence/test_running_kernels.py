@@ -69,6 +69,7 @@ CASES = {
         weights=(0.5, -0.4, 0.2), learned=True, bias="distance", dropout=0.3, padded=True, window=17, value_dim=17
     ),
     "sum": Case(),
+    "heads of several parts": Case(head_dim=40, value_dim=5, weights=(0.1, 0.1, 0.1)),
     "mean": Case(weights=(0.6, 0.3, 0.2)),
     "window": Case(window=5),
     "weights that do not scale": Case(weights=(0.5, -0.7, 0.0), learned=True),
