@@ -45,13 +45,13 @@ class Launch:
 
 
 NARROW: Mapping[str, tuple[Launch, ...]] = {
-    "attend_rows": (Launch(128, 64, 8, 2), Launch(128, 64, 8, 1), Launch(64, 64, 8, 1)),
+    "attend_rows": (Launch(128, 64, 8, 2), Launch(64, 64, 8, 1), Launch(64, 64, 8, 1)),
     "differentiate_rows": (Launch(128, 64, 8, 2), Launch(64, 64, 8, 1), Launch(64, 32, 8, 1)),
     "differentiate_keys": (Launch(64, 64, 8, 1), Launch(64, 32, 8, 1), Launch(32, 32, 8, 1)),
     "sum_terms": (Launch(64, 64, 8, 2), Launch(64, 64, 8, 1), Launch(64, 32, 8, 1)),
     "attend_sum": (Launch(64, 64, 8, 2), Launch(64, 64, 8, 1), Launch(64, 32, 8, 1)),
-    "differentiate_sum_rows": (Launch(64, 64, 8, 1), Launch(64, 64, 8, 1), Launch(64, 32, 8, 1)),
-    "differentiate_sum_keys": (Launch(64, 32, 8, 1), Launch(64, 32, 8, 1), Launch(64, 32, 8, 1)),
+    "differentiate_sum_rows": (Launch(64, 32, 8, 1), Launch(64, 64, 8, 1), Launch(64, 32, 8, 1)),
+    "differentiate_sum_keys": (Launch(64, 32, 8, 1), Launch(64, 32, 8, 1), Launch(64, 16, 8, 1)),
 }
 """Of bfloat16 and float16, for each of `WIDTHS`. The kernels of a sum share their rows, by which its buffer is laid out."""
 WIDE: Mapping[str, tuple[Launch, ...]] = {
