@@ -72,6 +72,10 @@ harness: $(STAMP)
 gpu-check: $(STAMP)
 	$(BIN)/python tests/gpu_check/run.py
 
+# On the first real GPU: kernels against the reference, then speed; writes docs/benchmarks-gpu.md after each step.
+gpu: $(STAMP)
+	$(BIN)/python benchmarks/first_gpu.py
+
 # The site, offline, in build/docs/site. Warnings and broken links are errors.
 docs: $(STAMP)
 	JAXTYPING_DISABLE=1 $(BIN)/python docs/site/build.py

@@ -213,5 +213,4 @@ def test_the_operators_keep_their_schema_and_shapes() -> None:
 
 
 def test_the_kernels_compile_for_gpus_that_are_not_here() -> None:
-    kernels = {"backward": ["differentiate_keys", "differentiate_rows"], "forward": ["attend_rows"]}
-    assert_compiles(kernels, BLOCK_ROWS=128, BLOCK_KEYS=64, BIAS_NEEDED=True)
+    assert_compiles("attend_rows", "differentiate_rows", "differentiate_keys")

@@ -22,7 +22,7 @@ MODULES = {
 }
 KIB = 1024
 CARDS = {80: 163 * KIB, 86: 99 * KIB, 89: 99 * KIB, 90: 227 * KIB, 100: 227 * KIB, 120: 99 * KIB}
-"""Shared memory that one program may take, by compute capability: CUDA's programming guide, table of technical specifications."""
+"""Shared memory that one program may take, by compute capability: CUDA's programming guide, technical specifications."""
 OPERANDS = ("q", "k", "v", "grad", "out", "bias", "distance")
 POINTERS = {
     **dict.fromkeys(("weights", "log_sum", "delta", "total", "gradient", "ratio_at"), "*fp32"),

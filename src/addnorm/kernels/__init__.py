@@ -23,7 +23,7 @@ WITHOUT_FLOAT64 = {"mps"}
 
 
 def precise(device: torch.device) -> torch.device:
-    """Where to compute in float64 what a device is to have: there, or on the CPU if the device has no float64."""
+    """The device on which to compute in float64 what another is to have: that one, or the CPU if it has no float64."""
     return torch.device("cpu") if device.type in WITHOUT_FLOAT64 else device
 
 

@@ -80,8 +80,8 @@ class XposPosition(Position):
         zeta = (pair / self.head_dim + self.spec.gamma) / (1 + self.spec.gamma)
         cos, sin, grown = angle.cos(), angle.sin(), zeta ** (position / self.spec.span)
         query, key = ((cos * scale, sin * scale) for scale in (grown, 1 / grown))
-        turns = (tuple(wave.to(like.dtype).to(like.device) for wave in waves) for waves in (query, key))
-        return next(turns), next(turns)
+        cos, sin, key_cos, key_sin = (wave.to(like.dtype).to(like.device) for wave in (*query, *key))
+        return (cos, sin), (key_cos, key_sin)
 
     def rotate(
         self,

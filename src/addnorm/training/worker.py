@@ -248,7 +248,7 @@ def _log(text: str) -> None:
 
 
 def _of_the_device(error: Exception) -> str | None:
-    """What an error says of the device, if it would come again at every attempt; None for any other error."""
+    """Sentence on an error of the device that would come again at every attempt; None for any other error."""
     import torch
 
     if isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error):

@@ -1,4 +1,4 @@
-"""Builds the GPU of paper: the runtime (runtime.c, libraries.c), and a library of stubs for each one that torch's CUDA build needs.
+"""Builds the GPU of paper: the runtime (runtime.c, libraries.c), and stubs of each library that torch's CUDA build needs.
 
     python build.py FOLDER      ->  FOLDER/libcudart.so.13, FOLDER/libcuda.so.1, …, and FOLDER/run, which preloads them
 

@@ -1,7 +1,7 @@
 """Numbers on the GPU of paper: every ATen operation is repeated by the CPU on the same memory, which is the host's.
 
-What a GPU's branch of the code computes can so be compared with what the CPU's computes. Triton's kernels are not repeated; their
-interpreter has tests of its own.
+What a GPU's branch of the code computes can so be compared with what the CPU's computes. Triton's kernels are not repeated;
+their interpreter has tests of its own.
 """
 
 import ctypes

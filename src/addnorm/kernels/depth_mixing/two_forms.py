@@ -97,5 +97,5 @@ def _differentiated(
         # Aliases: one input may have been computed from another, which is no part of this operation's derivative.
         own = [None if tensor is None else tensor.view_as(tensor) for tensor in tensors]
         wanted = [tensor for tensor, is_needed in zip(own, needed, strict=True) if tensor is not None and is_needed]
-        found = iter(torch.autograd.grad(plain(*own), wanted, grads, create_graph=again, allow_unused=True))
-    return (next(found) if is_needed else None for is_needed in needed)
+        computed = iter(torch.autograd.grad(plain(*own), wanted, grads, create_graph=again, allow_unused=True))
+    return (next(computed) if is_needed else None for is_needed in needed)

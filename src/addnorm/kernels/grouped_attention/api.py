@@ -97,7 +97,7 @@ def attend(
         normalisation: "squared_relu" replaces the softmax by relu(score)² / n, where n is the number of keys that the row
             sees, "softpick" by relu(exp(score) - 1) / Σ |exp(score) - 1|; available in "reference" and "streaming".
         cap: bound of the summed scores' size, cap · tanh(score / cap), before bias and masks; None for none. Available in
-            "reference" and "streaming", which then works some rows at a time.
+            "reference", "triton" and "streaming", which then works some rows at a time.
         sinks: the score of one further key per head, which every row sees and which has no value: a row's probabilities
             then add up to less than one. Not available in "sdpa".
         column: further keys and values, one of each per query row and entry, which only their own row sees: those of
@@ -164,7 +164,9 @@ def solve(problem: AttentionProblem, impl: str = "auto") -> Float[Tensor, "batch
 
 
 def choose(problem: AttentionProblem) -> str:
-    """Name the implementation for impl="auto": "sdpa" or "streaming", outside of torch.export never one that holds a matrix.
+    """Name the implementation for impl="auto", outside of torch.export never one that holds a matrix.
+
+    On a GPU: `why_on_gpu`. Elsewhere "sdpa" or "streaming":
 
     During torch.export: "sdpa" wherever it is supported, also where it holds a matrix, and with sinks, a cap, a column or
     softpick "reference". A loop over
@@ -179,7 +181,7 @@ def choose(problem: AttentionProblem) -> str:
         summed width 16: 0.4 / 0.5 / 0.7      32: 0.6 / 0.8 / 1.0-1.1     64: 0.8-0.9 / 1.0 / 1.4-1.5
                     128: 0.9-1.1 / 1.1-1.3 / 1.5-1.8                     512: 1.3 / 2.2 / 2.3
 
-    because the value is padded with zeros to the summed width. On a GPU: `why_on_gpu`.
+    because the value is padded with zeros to the summed width.
     """
     p = problem
     fused_cap = p.value.is_cuda and not torch.compiler.is_exporting()

@@ -83,11 +83,11 @@ class _Attend(torch.autograd.Function):
         bias_needed = bias is not None and ctx.needs_input_grad[3]
         with without_autocast(grad):
             tensors = (grad, out, log_sum, sinks, weights, bias, *rest)
-            found = iter(_apply(_Differentiate, False, ctx.settings, bias_needed, *tensors))
-        d_sinks = next(found) if sinks is not None else None
-        d_weights = next(found) if weights is not None else None
-        d_bias = next(found) if bias_needed else None
-        return None, d_sinks, d_weights, d_bias, None, None, *found
+            gradients = iter(_apply(_Differentiate, False, ctx.settings, bias_needed, *tensors))
+        d_sinks = next(gradients) if sinks is not None else None
+        d_weights = next(gradients) if weights is not None else None
+        d_bias = next(gradients) if bias_needed else None
+        return None, d_sinks, d_weights, d_bias, None, None, *gradients
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], settings: _Settings, *tensors: Tensor | None) -> tuple[Any, Any]:
@@ -105,15 +105,15 @@ class _Differentiate(torch.autograd.Function):
         assert out is not None
         assert log_sum is not None
         problem = settings.of_problem.problem(tuple(inputs))
-        found = settings.differentiate(problem, out, log_sum, grad, bias_needed=bias_needed)
+        gradients = settings.differentiate(problem, out, log_sum, grad, bias_needed=bias_needed)
         shared = []
         if problem.sinks is not None:
             shared.append(_sink_gradient(problem.sinks, out, log_sum, grad))
-        if isinstance(problem.weights, Tensor) and found.weights is not None:
-            shared.append(found.weights.sum_to_size(problem.weights.shape).to(problem.weights.dtype))
-        if problem.bias is not None and found.bias is not None:
-            shared.append(found.bias.to(problem.bias.dtype))
-        return (*shared, found.value, *found.queries, *found.keys)
+        if isinstance(problem.weights, Tensor) and gradients.weights is not None:
+            shared.append(gradients.weights.sum_to_size(problem.weights.shape).to(problem.weights.dtype))
+        if problem.bias is not None and gradients.bias is not None:
+            shared.append(gradients.bias.to(problem.bias.dtype))
+        return (*shared, gradients.value, *gradients.queries, *gradients.keys)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:

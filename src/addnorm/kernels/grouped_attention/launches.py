@@ -23,7 +23,7 @@ WIDTHS = (64, 128, 256)
 
 @dataclass(frozen=True)
 class Launch:
-    """How one kernel is launched."""
+    """Settings of one kernel's launch."""
 
     rows: int
     """Query rows of a tile."""
@@ -45,13 +45,13 @@ class Launch:
 
 
 NARROW: Mapping[str, tuple[Launch, ...]] = {
-    "attend_rows": (Launch(128, 64, 8, 2), Launch(128, 64, 8, 1), Launch(64, 64, 8, 1)),
+    "attend_rows": (Launch(128, 64, 8, 2), Launch(64, 64, 8, 1), Launch(64, 64, 8, 1)),
     "differentiate_rows": (Launch(128, 64, 8, 2), Launch(64, 64, 8, 1), Launch(64, 32, 8, 1)),
-    "differentiate_keys": (Launch(64, 64, 8, 1), Launch(64, 32, 8, 1), Launch(64, 32, 8, 1)),
+    "differentiate_keys": (Launch(64, 64, 8, 1), Launch(64, 32, 8, 1), Launch(32, 32, 8, 1)),
     "sum_terms": (Launch(64, 64, 8, 2), Launch(64, 64, 8, 1), Launch(64, 32, 8, 1)),
     "attend_sum": (Launch(64, 64, 8, 2), Launch(64, 64, 8, 1), Launch(64, 32, 8, 1)),
-    "differentiate_sum_rows": (Launch(64, 64, 8, 1), Launch(64, 64, 8, 1), Launch(64, 32, 8, 1)),
-    "differentiate_sum_keys": (Launch(64, 32, 8, 1), Launch(64, 32, 8, 1), Launch(64, 32, 8, 1)),
+    "differentiate_sum_rows": (Launch(64, 32, 8, 1), Launch(64, 64, 8, 1), Launch(64, 32, 8, 1)),
+    "differentiate_sum_keys": (Launch(64, 32, 8, 1), Launch(64, 32, 8, 1), Launch(64, 16, 8, 1)),
 }
 """Of bfloat16 and float16, for each of `WIDTHS`. The kernels of a sum share their rows, by which its buffer is laid out."""
 WIDE: Mapping[str, tuple[Launch, ...]] = {
@@ -67,7 +67,7 @@ WIDE: Mapping[str, tuple[Launch, ...]] = {
 
 
 def launch_of(kernel: str, q: Tensor, v: Tensor, num_rows: int, num_keys: int) -> Launch:
-    """How a kernel is launched for queries and values of these widths; tiles are no longer than the sequence."""
+    """Settings of a kernel's launch for queries and values of these widths; tiles are no longer than the sequence."""
     usual = usual_launch(kernel, max(q.shape[-1], v.shape[-1]), q.dtype)
     return Launch(min(usual.rows, _block(num_rows)), min(usual.keys, _block(num_keys)), usual.warps, usual.stages)
 

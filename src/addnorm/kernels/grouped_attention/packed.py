@@ -42,6 +42,8 @@ class Layout:
     @classmethod
     def of(cls, problem: AttentionProblem) -> "Layout":
         """Lay out the scores of a problem."""
+        # From sizes alone, never from strides or from where a tensor lies: the backward pass of a later layer must find each
+        # tile where the forward pass of an earlier one put it.
         tile = tile_of(problem, most_rows=rows_of(problem))
         if on_device(problem):
             return cls(tile, problem.batch * problem.heads * slab_entries(problem))
@@ -75,6 +77,8 @@ def block_rows(problem: AttentionProblem) -> int:
 
 def slab_entries(problem: AttentionProblem) -> int:
     """Entries of all blocks of one head of one sequence."""
+    # The kernels compute the same places (triton/running.py, _places). A causal block is as wide as its last row sees; the last
+    # rows of the last block do not exist, but have their places, so that all blocks are alike.
     p, rows = problem, block_rows(problem)
     blocks = -(-p.query // rows)
     if not p.causal:
@@ -99,5 +103,7 @@ def new_flat(entries: int, problem: AttentionProblem) -> Tensor:
 
 def fits(flat: Tensor | None, entries: int, problem: AttentionProblem) -> bool:
     """True if a buffer has room for that many scores of a problem, of its type and on its device."""
+    # A larger buffer serves a smaller problem, because a layout begins at its first entry. Another type or device never does: a
+    # view would read the same bytes as other numbers.
     wanted = (problem.dtype, problem.value.device)
     return flat is not None and flat.numel() >= entries and (flat.dtype, flat.device) == wanted

@@ -65,7 +65,7 @@ def differentiate_tiles(
     """Compute the gradients of sum(grad * attended values)."""
     p, tile = problem, tile_of(problem, budget)
     terms = len(p.queries)
-    found = Gradients(
+    gradients = Gradients(
         queries=tuple(torch.empty_like(query) for query in p.queries),
         keys=tuple(torch.empty_like(key) for key in p.keys),
         value=torch.empty_like(p.value),
@@ -74,7 +74,7 @@ def differentiate_tiles(
     )
     if at_once(p):
         count_tiles(p, tile, width=3 * terms * p.head_dim + 2 * p.value_dim)
-        return found
+        return gradients
     buffers = p.value.new_empty(2, tile.slabs * p.group * tile.rows * tile.keys, dtype=p.tile_dtype)
     for batch in spans(p.batch, tile.batch):
         for kv_heads in spans(p.kv_heads, tile.kv_heads):
@@ -84,10 +84,10 @@ def differentiate_tiles(
             share = share.reshape(len(panel.value), p.group, p.query, p.value_dim)
             for rows in spans(p.query, tile.rows):
                 d_scores = _differentiate_tile(panel, rows, share, buffers, sums)
-                if found.bias is not None:
-                    panel.add_bias_gradient(found.bias, d_scores, rows)
-            hand_out(panel, sums, found)
-    return found
+                if gradients.bias is not None:
+                    panel.add_bias_gradient(gradients.bias, d_scores, rows)
+            hand_out(panel, sums, gradients)
+    return gradients
 
 
 class Sums:
@@ -149,19 +149,19 @@ def add_product(total: Tensor, left: Tensor, right: Tensor, scale: float = 1.0) 
         total.add_(torch.bmm(left, right), alpha=scale)
 
 
-def hand_out(panel: Panel, sums: Sums, found: Gradients) -> None:
+def hand_out(panel: Panel, sums: Sums, gradients: Gradients) -> None:
     """Write a panel's sums into the gradients of the whole problem."""
     p, batch, heads, kv_heads = panel.problem, panel.batch, panel.heads, panel.kv_heads
     d_queries = sums.queries.view(panel.num_items, panel.num_heads, p.query, -1, p.head_dim)
     d_keys = sums.keys.view(panel.num_items, -1, len(p.keys), p.head_dim, p.key)
-    for i, (query, d_query, d_key) in enumerate(zip(p.queries, found.queries, found.keys, strict=True)):
+    for i, (query, d_query, d_key) in enumerate(zip(p.queries, gradients.queries, gradients.keys, strict=True)):
         of_term = d_queries[..., i, :]
         if panel.weights is None:
             d_query[batch, heads] = of_term * panel.scale
         else:
-            assert found.weights is not None
-            found.weights[batch, heads, i] = (of_term.to(p.dtype) * query[batch, heads]).sum((-2, -1))
+            assert gradients.weights is not None
+            gradients.weights[batch, heads, i] = (of_term.to(p.dtype) * query[batch, heads]).sum((-2, -1))
             d_query[batch, heads] = (of_term * panel.weights[i]).to(d_query.dtype)
         d_key[batch, kv_heads] = d_keys[..., i, :, :].mT.to(d_key.dtype)
     by_item = sums.value.view(panel.num_items, -1, p.value_dim, p.key).mT
-    found.value[batch, kv_heads] = by_item.to(found.value.dtype)
+    gradients.value[batch, kv_heads] = by_item.to(gradients.value.dtype)

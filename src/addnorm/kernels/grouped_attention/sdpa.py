@@ -33,8 +33,8 @@ def sdpa(problem: AttentionProblem) -> Tensor:
     width = max(queries.shape[-1], p.value_dim)
     mask, alive = _mask(p)
     if p.value.is_cuda and width > FLASH_WIDTH:
-        # Only torch's memory-efficient kernel takes these. It needs neither equal widths nor padding, and knows no groups: given
-        # groups, torch would silently hold the matrix.
+        # Only torch's memory-efficient kernel takes these. It needs no equal widths, and knows no groups: given groups, torch
+        # would silently hold the matrix.
         keys, value = (tensor.repeat_interleave(p.group, 1) if p.group > 1 else tensor for tensor in (keys, p.value))
         scale = p.weights if isinstance(p.weights, float) else 1.0
         causal = p.causal and mask is None and p.query > 1

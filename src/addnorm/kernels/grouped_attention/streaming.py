@@ -45,6 +45,8 @@ def _tile(problem: AttentionProblem, rows: slice) -> Tensor:
 
 
 def _attend_rows(problem: AttentionProblem, rows: slice) -> Tensor:
+    # Dropout's mask is a function of a place in the whole problem, so it takes `rows` of p, not those of the part. The
+    # part's keys begin at the first one: columns need no shift.
     p, part = problem, rows_of(problem, rows)
     scores = masked_scores(without_column(part))
     if p.column_keys:
@@ -61,6 +63,8 @@ def _attend_rows(problem: AttentionProblem, rows: slice) -> Tensor:
 def rows_of(problem: AttentionProblem, rows: slice) -> AttentionProblem:
     """Restrict a problem to some of its rows and the keys that they may see."""
     p = problem
+    # Rows of the part must stay the last of its keys, from which `causal` and a window are counted. Only keys at the end are
+    # cut off: cutting at the front as well would move every distance of a bias by it.
     keys = rows.stop + p.offset if p.causal else p.key
     moved = keys - (rows.stop - rows.start) - (rows.start + p.offset)  # the rows of the part are the last of its keys
     bias = p.bias

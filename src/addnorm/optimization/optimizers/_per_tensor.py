@@ -1,7 +1,7 @@
 """Base of optimizers that update one parameter after the other, or, on a GPU, a whole group with each operation.
 
-`update` is the formula. `update_together` is the same with torch's operations over lists, each of which a GPU starts once for all
-parameters: starting them one by one takes longer than computing them.
+`update` is the formula. `update_together` is the same with torch's operations over lists, each of which a GPU starts once for
+all parameters: started one by one, they take longer to start than to compute.
 """
 
 from abc import abstractmethod

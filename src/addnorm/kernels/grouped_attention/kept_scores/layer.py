@@ -112,7 +112,7 @@ class LayerBackward(ABC):
         self.problem, self.grad = problem, grad
         self.buffers = one_tile(layer, problem, 2)
 
-    def differentiate_panel(self, panel: Panel, tiles: Sequence[tuple[slice, int]], found: Gradients) -> None:
+    def differentiate_panel(self, panel: Panel, tiles: Sequence[tuple[slice, int]], gradients: Gradients) -> None:
         """Add a panel's tiles to the gradients."""
         p, sums, share = self.problem, Sums(panel), None
         self.enter(panel)
@@ -125,14 +125,14 @@ class LayerBackward(ABC):
                 probabilities = self.probabilities(panel, rows, start)
                 lines = panel.lines(share, rows)
                 d_scores = differentiate_softmax(panel, rows, probabilities, lines, self.buffers[1], sums)
-                if found.weights is not None:
-                    self.add_weights_gradient(panel, rows, start, d_scores, found.weights)
-                if found.bias is not None:
-                    panel.add_bias_gradient(found.bias, d_scores, rows)
+                if gradients.weights is not None:
+                    self.add_weights_gradient(panel, rows, start, d_scores, gradients.weights)
+                if gradients.bias is not None:
+                    panel.add_bias_gradient(gradients.bias, d_scores, rows)
             # Last, because it may overwrite what the lines above read: the kept scores, and d_scores.
             sums.add_scores(rows, self.pass_on(panel, rows, start, d_scores), panel.scale)
             self.leave(panel, rows, start)
-        hand_out(panel, sums, found)
+        hand_out(panel, sums, gradients)
 
     @abstractmethod
     def enter(self, panel: Panel) -> None:
@@ -144,7 +144,7 @@ class LayerBackward(ABC):
 
     @abstractmethod
     def add_weights_gradient(
-        self, panel: Panel, rows: slice, start: int, d_scores: Float[Tensor, "slab line key"], found: Tensor
+        self, panel: Panel, rows: slice, start: int, d_scores: Float[Tensor, "slab line key"], total: Tensor
     ) -> None:
         """Add one tile's part to the gradient of the weights."""
 

@@ -220,11 +220,11 @@ class _Layer(torch.autograd.Function):
             token = int(number), factor
         needed = Needed(weights=weights_needed, bias=bias_needed, earlier=token_needed)
         with torch.no_grad(), without_autocast(summed.value):
-            found, below = layer.differentiate(summed, weights, forward, grad, token, needed)
-            d_weights = None if found.weights is None else found.weights.to(weights.dtype)
-            d_bias = None if found.bias is None or summed.bias is None else found.bias.to(summed.bias.dtype)
+            gradients, below = layer.differentiate(summed, weights, forward, grad, token, needed)
+            d_weights = None if gradients.weights is None else gradients.weights.to(weights.dtype)
+            d_bias = None if gradients.bias is None or summed.bias is None else gradients.bias.to(summed.bias.dtype)
             d_token = torch.tensor(below, dtype=torch.float64, device="cpu") if token_needed else None
-        grads = (d_weights, d_token, d_bias, found.value, found.queries[0], found.keys[0])
+        grads = (d_weights, d_token, d_bias, gradients.value, gradients.queries[0], gradients.keys[0])
         impl = layer.buffers.impl
         d_weights, d_token, d_bias, *rest = first_derivatives(impl, grads, [weights, *saved])
         return None, None, d_weights, d_token, d_bias, None, None, *rest

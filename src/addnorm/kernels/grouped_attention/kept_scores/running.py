@@ -40,6 +40,8 @@ class SummedLayer(KeptLayer):
     def scale(self, index: int) -> float:
         """The positive factor with which the buffer holds the sum for a layer: its weight where that can be."""
         # Dividing by a weight near zero, or going from 1e-8 to 1e3, would leave nothing of the earlier terms.
+        # The weights are those of the forward pass, kept as numbers: an optimizer may change the parameter before a second
+        # backward pass, and undoing with other factors than were applied would leave a sum that no layer ever had.
         first = abs(self.weights[0]) or 1.0
         own = abs(self.weights[index])
         return own if SCALES[0] <= own / first <= SCALES[1] else first
@@ -95,6 +97,8 @@ class SummedLayer(KeptLayer):
                 panel.mask(panel.add_products(scores, rows, beta=0.0, alpha=alpha), rows)
 
     def attend(self, summed: AttentionProblem, weights: Tensor | None) -> tuple[Tensor, ...]:
+        # The lock is held for the whole pass over the tiles: two threads of DataParallel or of a test share the buffers, and
+        # `holds` says whose sum is there only between passes.
         p, index = summed, self.index
         with self.buffers.lock:
             recomputed = self.buffers.holds == (self.number, index + 1)  # by activation checkpointing
@@ -162,17 +166,17 @@ class SummedLayer(KeptLayer):
             # factor, by which the gradient is divided: d(sum) / d(a sum) = 1 / a.
             above = None if token is None else token[1] / self.scale(index)
             if forward:
-                found = self._differentiate_on_device(own, weights, forward, grad, total, begun, above, needed)
+                gradients = self._differentiate_on_device(own, weights, forward, grad, total, begun, above, needed)
             else:
                 zeros = p.value.new_zeros((), dtype=torch.float64) if needed.weights else None
-                found = new_gradients(own, zeros, bias_needed=needed.bias)
+                gradients = new_gradients(own, zeros, bias_needed=needed.bias)
                 if at_once(p):
                     factors = 3 if needed.earlier else 2
                     count_tiles(p, self.layout.tile, width=factors * p.head_dim + 2 * p.value_dim)
                 else:
                     work = _SumBackward(self, p, grad, total, begun, above, undo=needed.earlier)
                     for panel, tiles in self.layout.panels(replace(own, weights=self.scale(index))):
-                        work.differentiate_panel(panel, tiles, found)
+                        work.differentiate_panel(panel, tiles, gradients)
             begun.layer = index - 1
             if needed.earlier:
                 # The pass subtracted this layer's product from each tile after it was used (`leave`), so the buffer holds the
@@ -180,7 +184,7 @@ class SummedLayer(KeptLayer):
                 buffers.holds = (self.number, index)
             else:
                 buffers.end(begun)
-        return found, (begun.number, self.scale(index))
+        return gradients, (begun.number, self.scale(index))
 
     def _differentiate_on_device(
         self,
@@ -197,7 +201,7 @@ class SummedLayer(KeptLayer):
 
         attended, log_sum = forward
         scale = self.scale(self.index)
-        found = differentiate_on_sum(
+        gradients = differentiate_on_sum(
             own,
             total,
             begun.values,
@@ -211,7 +215,7 @@ class SummedLayer(KeptLayer):
             weight_needed=needed.weights,
             bias_needed=needed.bias,
         )
-        return found if found.weights is None else replace(found, weights=found.weights / scale)
+        return gradients if gradients.weights is None else replace(gradients, weights=gradients.weights / scale)
 
 
 class _SumBackward(LayerBackward):
@@ -241,12 +245,12 @@ class _SumBackward(LayerBackward):
         return _probabilities(self.layer, panel, scores, self.buffers[0], rows)
 
     def add_weights_gradient(
-        self, panel: Panel, rows: slice, start: int, d_scores: Float[Tensor, "slab line key"], found: Tensor
+        self, panel: Panel, rows: slice, start: int, d_scores: Float[Tensor, "slab line key"], total: Tensor
     ) -> None:
         # Hidden scores are -inf, and their gradient 0: their product would be nan.
         visible = torch.where(d_scores == 0, 0.0, tile_of_flat(self.total, start, panel, rows))
         product = torch.linalg.vecdot(d_scores, visible).sum(dtype=torch.float64)
-        found.add_(product, alpha=1 / self.layer.scale(self.layer.index))
+        total.add_(product, alpha=1 / self.layer.scale(self.layer.index))
 
     def pass_on(
         self, panel: Panel, rows: slice, start: int, d_scores: Float[Tensor, "slab line key"] | None

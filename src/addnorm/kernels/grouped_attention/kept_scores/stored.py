@@ -113,7 +113,7 @@ class StoredLayer(KeptLayer):
             begun.weights[index] = weights
             shape = (p.batch, p.heads, index + 1)
             zeros = p.value.new_zeros(shape, dtype=torch.float64) if needed.weights else None
-            found = new_gradients(own, zeros, bias_needed=needed.bias)
+            gradients = new_gradients(own, zeros, bias_needed=needed.bias)
             if at_once(p):
                 terms, above = index + 1, begun.top + 1 - index
                 summing = _sum_width(above) if grad is None else _sum_width(terms) + _sum_width(above)
@@ -123,13 +123,13 @@ class StoredLayer(KeptLayer):
             else:
                 work = _SlotsBackward(self, p, grad, begun)
                 for panel, tiles in self.layout.panels(replace(own, weights=1.0)):
-                    work.differentiate_panel(panel, tiles, found)
+                    work.differentiate_panel(panel, tiles, gradients)
             begun.layer = index - 1
             if not needed.earlier:
                 buffers.end(begun)
-        if found.weights is not None:
-            found = replace(found, weights=found.weights.sum_to_size(weights.shape))
-        return found, (begun.number, 1.0)
+        if gradients.weights is not None:
+            gradients = replace(gradients, weights=gradients.weights.sum_to_size(weights.shape))
+        return gradients, (begun.number, 1.0)
 
 
 class _SlotsBackward(LayerBackward):
@@ -157,10 +157,10 @@ class _SlotsBackward(LayerBackward):
         return _probabilities(panel, self.terms, start, self.shares, self.buffers[0], rows)
 
     def add_weights_gradient(
-        self, panel: Panel, rows: slice, start: int, d_scores: Float[Tensor, "slab line key"], found: Tensor
+        self, panel: Panel, rows: slice, start: int, d_scores: Float[Tensor, "slab line key"], total: Tensor
     ) -> None:
         d_shares = _sums_of_products(self.terms, start, d_scores, len(self.shares))
-        found[panel.batch, panel.heads] += d_shares.view(panel.num_items, panel.num_heads, -1)
+        total[panel.batch, panel.heads] += d_shares.view(panel.num_items, panel.num_heads, -1)
 
     def pass_on(
         self, panel: Panel, rows: slice, start: int, d_scores: Float[Tensor, "slab line key"] | None

@@ -31,6 +31,9 @@ def tile_gradient(
     DROPS: tl.constexpr, UPCAST: tl.constexpr,
 ):  # fmt: skip
     """(probabilities as they met the values, gradient of the scores) of one tile."""
+    # d softmax: dS = P ∘ (dP - Σ_k P dP). The sum over the keys of a row would need all of its tiles, but it is Σ grad ∘ out,
+    # which the caller has as `delta`. Under dropout P in it is what met the values and P in front is not, so both masks below
+    # are needed: leaving out either is right without dropout alone.
     # log_sum is that of the forward pass, so no maximum is needed here. A row that sees no key has log_sum 0 and scores of
     # minus infinity (`store_attended`): its probabilities are 0, where a log_sum of minus infinity would give NaN.
     probabilities = tl.exp(scores - log_sum[:, None])
@@ -76,6 +79,8 @@ def differentiate_rows(
     dim_mask = (dims < HEAD_DIM)[None, :]
     at_own = d_q + q_rows + rows[:, None] * HEAD_DIM + dims[None, :]
     own = tl.zeros((BLOCK_ROWS, BLOCK_DIM), dtype=tl.float32)
+    # Keys beyond `stop` are seen by no row of the block; inside, what single rows do not see is -inf. `own` is whole after the
+    # loop because every key of its rows is met here: that is why rows and keys have a kernel each.
     stop = end_of_keys(start, rows_before, num_keys, BLOCK_ROWS, CAUSAL)
     for key in range(first_key(start, rows_before, WINDOW, BLOCK_KEYS), stop, BLOCK_KEYS):
         columns = key + tl.arange(0, BLOCK_KEYS)
@@ -142,6 +147,8 @@ def differentiate_keys(
     at_own = d_k + kv_rows * HEAD_DIM + columns[:, None] * HEAD_DIM + dims[None, :]
     own = tl.zeros((BLOCK_KEYS, BLOCK_DIM), dtype=tl.float32)
 
+    # Query heads of a group are met in one program, because they share the keys: split over programs, their sums would need
+    # atomics on shared elements.
     begin = first_row(first, rows_before, BLOCK_ROWS, CAUSAL)
     stop = end_of_rows(first, rows_before, num_rows, WINDOW, BLOCK_KEYS)
     for member in range(group):

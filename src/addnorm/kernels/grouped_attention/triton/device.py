@@ -14,6 +14,8 @@ import triton.language as tl
 @triton.jit
 def first_key(row, rows_before, WINDOW: tl.constexpr, BLOCK_KEYS: tl.constexpr):
     """The block-aligned first key that a tile beginning at `row` may see."""
+    # Aligned, so that tiles of all blocks of rows start at multiples of BLOCK_KEYS, where loads are aligned too. Keys before
+    # the window are masked like all others.
     if WINDOW:
         oldest = tl.maximum(row + rows_before - WINDOW + 1, 0)
         return oldest // BLOCK_KEYS * BLOCK_KEYS
@@ -145,6 +147,8 @@ def attend_tile(
     Source: Dao 2023, arXiv:2307.08691, algorithm 1.
     """
     higher = tl.maximum(top, tl.max(scores, 1))
+    # Of a tile's weights exp(score - higher) none exceeds 1, and what earlier tiles added is rescaled to the new maximum:
+    # without it a score above 88 would be infinite in float32.
     finite = tl.where(higher == float("-inf"), 0.0, higher)  # a row without a key yet: -inf - -inf is no number
     probabilities = tl.exp(scores - finite[:, None])
     shrink = tl.exp(top - finite)

@@ -57,11 +57,11 @@ def differentiate_on_device(
     p = problem
     apart = with_own_bias(p) if bias_needed else p
     if apart is not p:
-        found = differentiate_on_device(apart, out, log_sum, grad, bias_needed=True)
-        return replace(found, bias=summed_bias(p, found.bias))
+        gradients = differentiate_on_device(apart, out, log_sum, grad, bias_needed=True)
+        return replace(gradients, bias=summed_bias(p, gradients.bias))
     delta = (grad.to(p.dtype) * out.to(p.dtype)).sum(-1)
-    found = differentiate_grouped(*_arguments(p), log_sum, delta, grad.contiguous(), bias_needed)
-    products, d_keys, d_value, d_bias, d_distance = found
+    gradients = differentiate_grouped(*_arguments(p), log_sum, delta, grad.contiguous(), bias_needed)
+    products, d_keys, d_value, d_bias, d_distance = gradients
     d_weights = None
     if isinstance(p.weights, Tensor):  # ds_i = Σ (dS K_i) ∘ Q_i, whose product exists already
         d_weights = torch.stack([(u * q).sum((-2, -1)) for u, q in zip(products, p.queries, strict=True)], -1)
@@ -80,9 +80,9 @@ def differentiate_on_device(
 def with_own_bias(problem: AttentionProblem) -> AttentionProblem:
     """The problem with a bias for every item, head, row and key, where deterministic algorithms were asked for.
 
-    Programs of several rows and items add to the gradient of one distance, or of a bias that items share, in the order in which
-    they happen to run, and so round differently each time. Apart, no two of them share an element. The price is a float32 matrix
-    per item and head.
+    Programs of several rows and items add to the gradient of one distance, or of a bias that items share, in the order in
+    which they happen to run, and so round differently each time. Apart, no two of them share an element. The price is a float32
+    matrix per item and head.
     """
     p = problem
     if p.bias is None or not torch.are_deterministic_algorithms_enabled():

@@ -33,8 +33,12 @@ def _places(
     slab, start, rows, columns, slab_entries, num_rows, num_keys, BLOCK_ROWS: tl.constexpr, CAUSAL: tl.constexpr
 ):
     """(places of a tile's scores in the flat buffer, True where it has one), for the block of rows that begins at `start`."""
+    # The places are those of packed.slab_entries: what is written here and what is reserved there must agree for every block,
+    # or a head would write into the next one's. All layers of a model, forward and backward, must use one BLOCK_ROWS.
     block = tl.cast(start // BLOCK_ROWS, tl.int64)
     if CAUSAL:
+        # Block j is BLOCK_ROWS high and before + (j + 1) · BLOCK_ROWS wide, so block b begins at the sum over j < b. Only the
+        # last block may be cut off by num_keys, and nothing begins after it.
         before = num_keys - num_rows
         begin = BLOCK_ROWS * (block * before + BLOCK_ROWS * (block * (block + 1) // 2))
     else:
@@ -51,6 +55,8 @@ def _weighted(
     SCALED: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_DISTANCE: tl.constexpr,
 ):  # fmt: skip
     """A layer's scores from a tile of the sum: times `ratio`, with bias; -inf stays."""
+    # The sum carries the mask: -inf where a row does not see a key, from the first layer on. What is added to it or multiplied
+    # must keep that: -inf + x and -inf · positive do, -inf · 0 is NaN and -inf · negative is +inf.
     seen = held > float("-inf")
     scores = held
     if SCALED:  # -inf times a ratio that is zero or negative would not stay
@@ -63,7 +69,7 @@ def _weighted(
 
 @triton.jit
 def _ratio(at, SCALED: tl.constexpr):
-    """The layer's scores as a multiple of what the buffer holds: a number in memory, since a learned weight is known there alone."""
+    """The layer's scores as a multiple of what the buffer holds; read from memory, where alone a learned weight is known."""
     return tl.load(at) if SCALED else 1.0
 
 
@@ -194,6 +200,8 @@ def differentiate_sum_rows(
         places, inside = _places(slab, start, rows, columns, slab_entries, num_rows, num_keys, BLOCK_ROWS, CAUSAL)
         at_key = k + (kv_rows + columns)[:, None] * HEAD_DIM + dims[None, :]
         keys = tl.load(at_key, mask=column_mask[:, None] & (dims < HEAD_DIM)[None, :], other=0.0)
+        # G of every place is written, also where this layer adds nothing: the buffer is not cleared between steps, and the
+        # kernel of the keys reads all of it. It must run after this one, as the stream's order has it.
         carried = tl.zeros((BLOCK_ROWS, BLOCK_KEYS), dtype=tl.float32)
         if HAS_ABOVE:
             carried = above * tl.load(gradient + places, mask=inside, other=0.0)

@@ -98,7 +98,7 @@ def differentiate_on_sum(
     p = problem
     apart = with_own_bias(p) if bias_needed else p
     if apart is not p:
-        found = differentiate_on_sum(
+        gradients = differentiate_on_sum(
             *(apart, total, gradient, out, log_sum, grad),
             alpha=alpha,
             above=above,
@@ -107,7 +107,7 @@ def differentiate_on_sum(
             weight_needed=weight_needed,
             bias_needed=True,
         )
-        return replace(found, bias=summed_bias(p, found.bias))
+        return replace(gradients, bias=summed_bias(p, gradients.bias))
     query, key, value = _operands(p)
     (bias, distance, _, seed), sizes, switches = _launch(p)
     del switches["HAS_PADDING"]  # the sum is masked already
@@ -128,7 +128,8 @@ def differentiate_on_sum(
         differentiate_sum_rows[grid](
             key, value, total, gradient, bias, distance, seed, factor, log_sum, delta, share,
             d_query, d_bias, d_distance, d_weight, alpha, above or 0.0,
-            **shared, **_tiles("differentiate_sum_rows", p).arguments(), HAS_ABOVE=above is not None, BIAS_NEEDED=wanted, WEIGHT_NEEDED=weight_needed,
+            **shared, **_tiles("differentiate_sum_rows", p).arguments(),
+            HAS_ABOVE=above is not None, BIAS_NEEDED=wanted, WEIGHT_NEEDED=weight_needed,
         )  # fmt: skip
         by_keys = (triton.cdiv(p.key, tiles.keys), p.batch * p.kv_heads)
         differentiate_sum_keys[by_keys](
