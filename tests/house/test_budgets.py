@@ -20,13 +20,13 @@ ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src" / "addnorm"
 SMALL = 40
 MOST = {
-    "lines without comments": 78750,  # wanted: 70500
-    "percent of files of at most 40 lines": 18.7,  # wanted: 8
+    "lines without comments": 86300,  # wanted: 70500; rooms of new subjects since: 7000
+    "percent of files of at most 40 lines": 19.1,  # wanted: 8
     "files in one folder": 25,
     "lines of the longest file": 400,
-    "class names with several meanings": 24,  # wanted: 0
+    "class names with several meanings": 8,  # wanted: 0
 }
-LEAST = {"percent of lines that are comments": 0.3}  # wanted: 2
+LEAST = {"percent of lines that are comments": 2.0}
 MOST_STAYS = {
     "query to kernel": 19,
     "bias to verdict": 32,
