@@ -203,7 +203,8 @@ def _derived(call: Call, read: list[State]) -> State | None:
             result: Tensor = call.run(lambda given: number if given is each else by_id.get(id(given), given.number))
             return result.double()
 
-        assert isinstance(each.state, Weight)
+        if not isinstance(each.state, Weight):
+            raise NoRule
         jacobian = torch.autograd.functional.jacobian(function, each.number.double())
         matrix = jacobian.reshape(call.result.numel(), -1).numpy()
         own = each.state.ids.reshape(-1)

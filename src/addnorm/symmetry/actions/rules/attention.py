@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from addnorm.symmetry.actions.call import Call, Operand, rule
+from addnorm.symmetry.actions.call import Call, Operand, require_value, rule
 from addnorm.symmetry.actions.equations import ZERO, Numbers, product_terms
 from addnorm.symmetry.actions.rules.linear import mapped, transposed
 from addnorm.symmetry.actions.rules.shapes import still_vector
@@ -129,8 +129,7 @@ def contracted(call: Call) -> State:
 
 
 def _mixed(system: System, weights: Operand, values: Operand) -> State:
-    value = values.state
-    assert isinstance(value, Value)
+    value = require_value(values.state)
     shape = values.number.shape
     lead = torch.broadcast_shapes(weights.number.shape[:-2], shape[:-2])
     total = weights.number.double().sum(-1)
