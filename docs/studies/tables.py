@@ -307,7 +307,7 @@ def batches(words: list[str]) -> str:
     The p value is that of one paired t test on its own: it describes, and belongs to no family.
     """
     names = [word for word in words if ":" not in word]
-    labels = [stored(name.partition("@")[0]).get("label") or "tuning seeds" for name in names]
+    labels = [_label(stored(name.partition("@")[0])) for name in names]
     rows = [["difference", *labels, "all seeds", "sd", "t test alone"]]
     by_name = [losses(name) for name in names]
     for variant, _, reference in (word.partition(":") for word in words if ":" in word):
@@ -320,6 +320,13 @@ def batches(words: list[str]) -> str:
         p = ttest_1samp(every, 0).pvalue if len(every) > 1 else float("nan")
         rows.append([f"{variant} - {reference}", *cells, _batch(every), f"{stdev(every):.0f}", f"p = {p:.2g}"])
     return markdown(rows)
+
+
+def _label(data: dict[str, Any]) -> str:
+    if "runs" not in data:
+        return "tuning seeds"
+    seeds = [run["seed"] for run in data["runs"]]
+    return data["label"] or f"seeds {min(seeds)} to {max(seeds)}"
 
 
 def _batch(differences: list[float]) -> str:
