@@ -155,8 +155,12 @@ def growth(spec: ModelSpec) -> float:
 
 @pytest.mark.parametrize("kind", POSITIONS)
 def test_memory_is_linear_up_to_eight_times_the_length(kind: str) -> None:
-    spec = default_model(position=make("position", kind))
-    assert growth(spec) == pytest.approx(2, rel=0.02)
+    """But for a bias that depends on the query as well: it is a matrix, and `addnorm plan` counts it as one."""
+    times = growth(default_model(position=make("position", kind)))
+    if kind == "relative_bank":
+        assert 3.5 < times < 4
+    else:
+        assert times == pytest.approx(2, rel=0.02)
 
 
 @pytest.mark.parametrize("normalisation", ["softmax", "squared_relu"])

@@ -92,12 +92,17 @@ def key_bias_gradients(model: Transformer) -> list[Tensor]:
 
 OWN_K = [kind for kind in ROOMS["bias"].kinds() if "shared_" not in kind]  # q and k have parameters of their own
 POSITIONS = ROOMS["position"].kinds()
-ROTARY = [kind for kind in POSITIONS if type(make("position", kind).build(tiny().shape)).rotate is not Position.rotate]
+ROTARY = [
+    kind
+    for kind in POSITIONS
+    for cls in [type(make("position", kind).build(tiny().shape))]
+    if cls.rotate is not Position.rotate or cls.rotate_layer is not Position.rotate_layer
+]
 
 
 def test_rotary_positions_are_those_that_are_known() -> None:
     """The facts below are asked of every kind; which half a new one belongs to is read off its class."""
-    assert ROTARY == ["rope", "xpos"]
+    assert ROTARY == ["interleaved_rope", "rope", "xpos"]
 
 
 def key_biases(model: Transformer) -> list[Tensor]:

@@ -215,8 +215,11 @@ def test_a_ledger_that_another_process_adds_to_is_left_alone(tmp_path: Path) -> 
         lock.release()
 
 
-def test_the_command_prints_text_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    table, ledger = tmp_path / "runs.csv", tmp_path / "stream.jsonl"
+def test_the_command_prints_text_and_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # a long path would wrap the lines
+    table, ledger = Path("runs.csv"), Path("stream.jsonl")
     lines = [f"{row['variant']},{row['seed']},{row['loss']!r}" for row in rows(base=BASE, bad=BAD, good=GOOD[:3])]
     table.write_text(
         "\n".join(["variant,seed,loss", *lines]).replace("np.float64(", "").replace(")", ""), encoding="utf-8"

@@ -2,7 +2,8 @@ r"""Orthogonal streams: several streams, which every branch turns into one anoth
 
     h_l = sum_j pre_j X_j        X_j = embeddings at the entry
     X_i <- sum_j Q_ij X_j + post_i f_l(h_l)        Q = (I - A)^{-1} (I + A),  A = S - S^T
-    S = D + s C rms(X)        s = 0.01, D = 0, C small at initialisation;  not residual.dynamic: S = D
+    S = D + s C rms(X)        s = 0.01, D = 0, C small at initialisation        if residual.dynamic
+    S = D        D = 0 at initialisation        if not residual.dynamic
     x = sum_j c_j X_j        c = 1/n at initialisation
 
 Why: a rotation keeps the sum of the streams' squares exactly, at any depth, and their differences too, which a doubly
