@@ -14,7 +14,7 @@ Verdict = Literal["redundant", "partly redundant", "foldable", "effective", "neg
 - partly redundant: some of its directions, moved alone, change nothing; `redundant_dof` counts them.
 - foldable: moved alone it changes the output, but other parameters can absorb all or part of it; `absorbable_dof`
   counts how much.
-- effective: it changes the output, and no other parameter can absorb any of it.
+- effective: it changes the output, and no other tracked parameter can absorb any of it.
 - negligible: it changes the output in exact arithmetic, by less than float32 resolves at the lengths tested.
 - unproved: at the inputs tested more of it is free than the static method proves; its counts are the proved ones, and
   `numeric_redundant_dof` and `numeric_absorbable_dof` the others.

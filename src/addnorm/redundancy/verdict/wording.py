@@ -132,7 +132,7 @@ def _reason(
             weak = f"; {counts.negligible} of its {entry.size} directions are negligible" if counts.negligible else ""
             first = held or ("moving it changes the output" if counts.counted else "it reaches the output")
             if counts.counted:
-                return f"{first}, and no other parameter can compensate for it{weak}."
+                return f"{first}, and no other tracked parameter can compensate for it{weak}."
             return f"{first}; the static method finds no parameter that compensates for it, and no joint move was tested{weak}."
 
 
