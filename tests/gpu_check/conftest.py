@@ -9,13 +9,14 @@ sys.path.insert(0, str(Path(__file__).parent / "paper"))
 
 import counters
 
+# Elsewhere these files are not even imported: they ask Triton to compile, where the other tests need its interpreter, and
+# Triton can be told only once in a process.
+collect_ignore_glob = [] if counters.IS_HERE else ["test_*.py"]
+
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Every test of this folder is marked `paper`, and skipped where there is no GPU of paper."""
+    """Every test of this folder is marked `paper`."""
     for item in items:
-        if Path(__file__).parent not in item.path.parents:
-            continue
-        item.add_marker("paper")
-        if not counters.IS_HERE:
-            item.add_marker(pytest.mark.skip(reason="needs the GPU of paper, which `make gpu-check` builds"))
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker("paper")

@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from addnorm.data import Dataset, prepare
 from addnorm.data.preparation import prepared
 from addnorm.data.token_files import Tell, silent
@@ -78,7 +80,7 @@ def fitted_study(study: Study, vocab: int, earlier: Mapping[str, Any] | None = N
     problems = Problems(f"study '{fitted.name}'")
     for name in fitted.variants:
         _check_schedule(fitted, name, problems)
-        if earlier is None:  # what a frozen plan has was checked when it was frozen, and its steps are not counted again
+        if earlier is None:  # what a frozen plan has was checked when it was frozen
             _check_pass(fitted, name, problems)
     problems.raise_any()
     return FittedStudy(given=study, study=fitted, vocab=vocab, budgets=given)
@@ -98,16 +100,18 @@ def _check_schedule(study: Study, name: str, problems: Problems) -> None:
 
 
 def _check_pass(study: Study, name: str, problems: Problems) -> None:
-    """Go through a training step without numbers: positions and implementations of attention refuse what they cannot do.
+    """Apply a model to one sequence without numbers: positions and implementations of attention refuse what they cannot do.
 
-    It is the step whose costs the plan counts, so that it is taken once. Models of others are applied by the check of their
-    contract, those with plugins by the contract of their mechanisms.
+    Models of others are applied by the check of their contract, those with plugins by the contract of their mechanisms.
     """
     model, training = study.variants[name], study.training_of(name)
     if not isinstance(model, ModelSpec) or any(plugins_in(model)):
         return
     try:
-        step_cost(model, training)
+        with torch.device("meta"):
+            built = model.build().train()
+            built.recompute = training.recompute
+            built(torch.zeros(1, training.seq, dtype=torch.int64))
     except InputError as error:
         problems.add(f"$.variants.{name}", str(error))
 
