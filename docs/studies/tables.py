@@ -17,6 +17,7 @@ A block is a comment that says what stands in it, the table, and `<!-- end -->`:
                                        parameters, losses and verdict
     <!-- batches NAME NAME … A:B … --> variants A, each beside a reference B, on every batch of seeds and on all of them. A name
                                        of tuning data is followed by the value of a rate, `NAME@0.024`, or by `@chosen`
+    <!-- across NAME VARIANT NAME VARIANT --> the same for two variants of two files, over the seeds that both have
     <!-- signs NAME NAME … -->         share of pairs of variants whose difference keeps its sign from a size to a later one
     <!-- cost NAME -->                 parameters and training FLOPs of every variant beside its loss
     <!-- learned NAME VARIANT WHAT --> coefficients WHAT of a variant, means over its seeds: a row per layer that reads, a
@@ -55,7 +56,7 @@ from claims import table as claims_table  # noqa: E402
 
 DATA = HERE / "data"
 BLOCK = re.compile(
-    r"<!-- (rank|sweep|trend|pairs|batches|signs|tuning|lengths|verdicts|cost|learned|table|claims) ([^>]*?) -->\n"
+    r"<!-- (rank|sweep|trend|pairs|batches|across|signs|tuning|lengths|verdicts|cost|learned|table|claims) ([^>]*?) -->\n"
     r".*?<!-- end -->",
     flags=re.S,
 )
@@ -225,6 +226,8 @@ def block(kind: str, names: str) -> str:
         return pairs(*names.split())
     if kind == "batches":
         return batches(names.split())
+    if kind == "across":
+        return across(*names.split())
     if kind == "signs":
         return signs(names.split())
     if kind == "cost":
@@ -319,6 +322,17 @@ def batches(words: list[str]) -> str:
             every += differences
         p = ttest_1samp(every, 0).pvalue if len(every) > 1 else float("nan")
         rows.append([f"{variant} - {reference}", *cells, _batch(every), f"{stdev(every):.0f}", f"p = {p:.2g}"])
+    return markdown(rows)
+
+
+def across(name: str, variant: str, other_name: str, other: str) -> str:
+    """Paired difference of two variants of two files in thousandths of a nat, as one test by itself."""
+    own, against = losses(name)[variant], losses(other_name)[other]
+    differences = [1000 * (own[seed] - against[seed]) for seed in sorted(own.keys() & against.keys())]
+    labels = [f"{label} ({_label(stored(file))})" for file, label in ((name, variant), (other_name, other))]
+    p = ttest_1samp(differences, 0).pvalue
+    rows = [["difference", "seeds of both", "sd", "t test alone"]]
+    rows.append([" - ".join(labels), _batch(differences), f"{stdev(differences):.0f}", f"p = {p:.2g}"])
     return markdown(rows)
 
 

@@ -149,12 +149,25 @@ def test_signs_are_counted_over_all_pairs(tables: ModuleType, tmp_path: Path, mo
     assert tables.block("signs", "small large").splitlines()[-1] == "| small | large | 5 of 6 | 3 |"
 
 
+def test_variants_of_two_files_are_compared_on_the_seeds_of_both(
+    tables: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, losses in (("low", {0: 1.0, 1: 1.5, 2: 1.2}), ("high", {1: 1.6, 2: 1.5, 3: 9.0})):
+        runs = [{"variant": name[0], "seed": seed, "loss": loss} for seed, loss in losses.items()]
+        (tmp_path / f"{name}.json").write_text(json.dumps({"label": "", "runs": runs}), encoding="utf-8")
+    monkeypatch.setattr(tables, "DATA", tmp_path)
+    row = tables.block("across", "low l high h").splitlines()[-1]
+    assert row == "| l (seeds 0 to 2) - h (seeds 1 to 3) | -200, lower on 2 of 2 | 141 | p = 0.3 |"
+
+
 def test_every_data_file_stands_in_a_report(tables: ModuleType) -> None:
     used = {
         name
         for report in REPORTS
         for found in tables.BLOCK.finditer(report.read_text(encoding="utf-8"))
-        for joined in found[2].split()[: 1 if found[1] in ("learned", "pairs") else None]
+        for joined in found[2].split()[
+            : 1 if found[1] in ("learned", "pairs") else None : 2 if found[1] == "across" else 1
+        ]
         if ":" not in joined
         for name in joined.partition("@")[0].split("+")
     }
