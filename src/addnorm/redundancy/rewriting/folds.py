@@ -85,7 +85,7 @@ def _compensation(space: NullSpace, entry: TrackedParameter, wanted: Tensor, fre
             total = torch.zeros(space.tracked[name].size, dtype=torch.float64)
             for block in maps.keys() & free.keys():
                 total += maps[block](free[block])
-            # Rounding of the solution touches every coupled parameter; a change of that size is none.
+            # Rounding of the solution touches every coupled parameter; a change of that size does not count.
             if float(total.abs().max()) > _SAME * float(wanted.abs().max()):
                 moved[name] = total.reshape(space.tracked[name].coordinate_shape)
     largest = max((float(each.abs().max()) for each in moved.values()), default=0.0)

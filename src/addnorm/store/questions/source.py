@@ -46,7 +46,7 @@ def read_source(
         fewest_seeds: that a table has to have.
 
     Raises:
-        InputError: the source is none of these, or columns are given for one that is no table.
+        InputError: the source is something else, or columns are given for a source that is not a table.
         Damaged: a file of the study is damaged.
     """
     if is_run_table(source):
