@@ -58,7 +58,7 @@ def spread(state: State, shape: torch.Size) -> Value:
     """Broadcast a value.
 
     Raises:
-        NoRule: it is something else.
+        NoRule: the state is not a value.
     """
     if not isinstance(state, Value):
         raise NoRule
