@@ -97,8 +97,8 @@ def test_partial_rotation_leaves_the_rest_alone() -> None:
 def test_log_n_is_the_logarithm_to_the_base_of_the_train_length(causal: bool) -> None:
     position = wrapped("log_n", 512, causal=causal)
     x = torch.ones(1, 1, 512, WIDTH, dtype=torch.float64)
-    plain, _ = position.inner.rotate(x, x, position.inner.prepare(0, 512, x))
-    query, _ = position.rotate(x, x, position.prepare(0, 512, x))
+    plain, _ = position.inner.rotate_layer(0, x, x, position.inner.prepare(0, 512, x))
+    query, _ = position.rotate_layer(0, x, x, position.prepare(0, 512, x))
     for row in (0, 3, 63, 64, 200, 511):
         n = row + 1 if causal else 512
         expected = max(1.0, math.log(n) / math.log(TRAINED))
@@ -109,7 +109,7 @@ def test_local_window_is_the_last_train_length_of_keys() -> None:
     position = wrapped("local_window", 512)
     prepared = position.prepare(0, 512, torch.zeros(1, 1))
     assert position.window(prepared) == TRAINED
-    assert position.score_bias(0, prepared) is None
+    assert position.layer_bias(0, torch.zeros(1, 512, 4), prepared) is None
     assert position.window(position.prepare(TRAINED - 1, 1, torch.zeros(1, 1))) is None
     assert position.window(position.prepare(TRAINED, 1, torch.zeros(1, 1))) == TRAINED
 
@@ -117,7 +117,8 @@ def test_local_window_is_the_last_train_length_of_keys() -> None:
 def test_local_window_of_a_masked_model_hides_what_lies_beyond_the_train_length() -> None:
     position = wrapped("local_window", 512, causal=False)
     like = torch.zeros(1, 1, dtype=torch.float64)
-    bias = position.score_bias(0, position.prepare(0, 512, like)).matrix(512, 512)[0, 0]
+    x = torch.zeros(1, 512, 4)
+    bias = position.layer_bias(0, x, position.prepare(0, 512, like)).matrix(512, 512)[0, 0]
     for m, n in ((0, 0), (63, 0), (64, 0), (64, 1), (511, 448), (511, 447), (0, 63), (0, 64)):
         assert bias[m, n] == (0.0 if abs(m - n) < TRAINED else float("-inf"))
 
@@ -134,5 +135,5 @@ def test_nothing_changes_at_the_train_length(kind: str, causal: bool) -> None:
         position.rotate(x, x, prepared), plain.rotate(x, x, plain.prepare(0, TRAINED, x)), strict=True
     ):
         assert torch.equal(mine, theirs)
-    assert position.score_bias(0, prepared) is None
+    assert position.layer_bias(0, torch.zeros(1, 512, 4), prepared) is None
     assert position.window(prepared) is None

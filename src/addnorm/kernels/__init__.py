@@ -27,7 +27,9 @@ def precise(device: torch.device) -> torch.device:
     return torch.device("cpu") if device.type in WITHOUT_FLOAT64 else device
 
 
-def constant(numbers: Sequence[float] | Sequence[Sequence[float]], device: torch.device, dtype: torch.dtype) -> Tensor:
+def constant(
+    numbers: Sequence[float | int] | Sequence[Sequence[float | int]], device: torch.device, dtype: torch.dtype
+) -> Tensor:
     """A tensor of given numbers on a device, without waiting for it.
 
     `torch.tensor(numbers, device=device)` copies from memory that the system may move, for which the host waits until the

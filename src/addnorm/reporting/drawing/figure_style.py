@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from addnorm.words import Phrases, phrases
 
@@ -62,6 +62,7 @@ def style(place: int) -> dict[str, Any]:
     }
 
 
+@runtime_checkable
 class DrawsRows(Protocol):
     """A function that draws rows in a language."""
 
