@@ -5,6 +5,9 @@ from addnorm.statistics.result import FEWEST_SEEDS
 from addnorm.statistics.table import LossTable
 from addnorm.words import Sentence, listed, say
 
+_MANY = 12
+"""Comparisons with one reference and three seeds beyond which its own seed effect makes false claims in over 7 % of studies."""
+
 
 def notes(ranking: Ranking, table: LossTable) -> tuple[Sentence, ...]:
     """Everything that limits the ranking; empty when nothing does."""
@@ -17,6 +20,8 @@ def notes(ranking: Ranking, table: LossTable) -> tuple[Sentence, ...]:
         *_set_apart(ranking),
         *_uneven(ranking),
         *_noisy_references(ranking),
+        *_seeds_differ(ranking),
+        *_quiet(ranking),
         *_references(ranking),
         *_accuracy(ranking),
     )
@@ -160,6 +165,23 @@ def _noisy_references(ranking: Ranking) -> list[Sentence]:
     if not ranking.noisy_references:
         return []
     return [say("noisy_references", names=listed("and", ranking.noisy_references))]
+
+
+def _seeds_differ(ranking: Ranking) -> list[Sentence]:
+    """Seeds act on the references in their own way, or three seeds of an only reference could not show that they do."""
+    if ranking.seeds_differ:
+        return [say("seeds_differ", names=listed("and", ranking.seeds_differ))]
+    tested = [row.versus[name] for name in ranking.references for row in ranking.variants if name in row.versus]
+    counts = {comparison.seeds for comparison in tested if comparison.p is not None}
+    if len(ranking.references) == 1 and ranking.family > _MANY and counts == {FEWEST_SEEDS} and not ranking.unpaired:
+        return [say("only_reference", name=ranking.references[0], comparisons=ranking.family)]
+    return []
+
+
+def _quiet(ranking: Ranking) -> list[Sentence]:
+    once = {frozenset((row.variant, other)): c.quiet for row in ranking.variants for other, c in row.versus.items()}
+    pairs = ["–".join(sorted(pair)) for pair, quiet in once.items() if quiet]
+    return [say("quiet_pairs", pairs=listed("comma", pairs))] if pairs else []
 
 
 def _references(ranking: Ranking) -> list[Sentence]:

@@ -12,15 +12,16 @@ from scipy.special import stdtrit
 
 from addnorm.errors import InputError, UnknownName
 from addnorm.statistics.measure import LOSS, Metric
-from addnorm.statistics.multiple_testing import holm, paired_tests
+from addnorm.statistics.multiple_testing import holm
 from addnorm.statistics.noise import fit_levels
 from addnorm.statistics.notes import notes
+from addnorm.statistics.pairs.paired_tests import paired_tests
+from addnorm.statistics.pairs.unpaired import unpaired_tests
 from addnorm.statistics.ranking import Ranking, RunValue, Tier, VariantComparison, VariantRank, reference_lines, tier_of
 from addnorm.statistics.result import FEWEST_SEEDS, Result
 from addnorm.statistics.seeds_in_stages import SeedsInStages, Stages, needed, prospects
 from addnorm.statistics.table import LossTable, tabulate
 from addnorm.statistics.tuning import TuningOutcome
-from addnorm.statistics.unpaired import unpaired_tests
 from addnorm.statistics.verdicts import ComparisonFamily
 from addnorm.words import listed, say
 
@@ -119,6 +120,7 @@ def rank(
         noise_even=math.isinf(family.prior_df),
         noisy_references=tuple(name for name in references if family.is_noisy(name)),
         set_apart=family.set_apart,
+        seeds_differ=family.seeds_differ,
         assumed_sd=assumed_sd,
         added_after_look=tuple(sorted(added_after_look)),
         stages=None if design is None else _stages(design, complete, family),

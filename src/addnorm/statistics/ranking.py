@@ -42,7 +42,7 @@ class VariantComparison:
     p: float | None = None
     """P value of the paired test, Holm-adjusted over the family."""
     p_equivalent: float | None = None
-    """P value of the two one-sided tests, Bonferroni-adjusted over the family and both directions."""
+    """P value of the two one-sided tests, Bonferroni-adjusted over the family; twice that where a difference is claimed."""
     accuracy_difference: float | None = None
     """Mean accuracy of the variant minus the reference's over the same seeds. Positive is better."""
     accuracy_agrees: bool | None = None
@@ -50,6 +50,8 @@ class VariantComparison:
     reason: Sentence | None = None
     by_seed: Mapping[int, float] = field(default_factory=dict)
     """Difference at each shared seed, in nats per token."""
+    quiet: bool = False
+    """True if the two differ by significantly less noise than other pairs, so that the pair's own noise is the only one."""
 
     @property
     def seeds_lower(self) -> int:
@@ -91,6 +93,7 @@ class VariantComparison:
             "reason": None if self.reason is None else str(self.reason),
             "by_seed": [{"seed": seed, "difference": value} for seed, value in self.by_seed.items()],
             "seeds_lower": self.seeds_lower,
+            **({"quiet": True} if self.quiet else {}),
             **({"reason_code": self.reason_code} if self.verdict is None else {}),
         }
 
@@ -245,6 +248,8 @@ class Ranking:
     """Choice of the points at which variants are compared; None for a study without `tune`."""
     measure: Metric = LOSS
     """Unit of all numbers here, and whether lower or higher is better."""
+    seeds_differ: tuple[str, ...] = ()
+    """References on which seeds act in another way than on the other variants; comparisons with them rest on that."""
     unpaired: bool = False
     """True if the variants share no seeds: groups of runs are compared, and the seeds' effects are part of the noise."""
 
@@ -279,6 +284,7 @@ class Ranking:
                 "even": self.noise_even,
                 "noisy_references": list(self.noisy_references),
                 "set_apart": list(self.set_apart),
+                **({"seeds_differ": list(self.seeds_differ)} if self.seeds_differ else {}),
                 "assumed_sd": self.assumed_sd,
             },
             "added_after_look": list(self.added_after_look),
