@@ -17,6 +17,7 @@ def notes(ranking: Ranking, table: LossTable) -> tuple[Sentence, ...]:
         *_unpaired(ranking),
         *_losses(table),
         *_too_few(ranking),
+        *_stuck(ranking),
         *_set_apart(ranking),
         *_uneven(ranking),
         *_noisy_references(ranking),
@@ -137,6 +138,29 @@ def _too_few(ranking: Ranking) -> list[Sentence]:
                 all=needed[-1],
             )
         )
+    return sentences
+
+
+def _stuck(ranking: Ranking) -> list[Sentence]:
+    sentences = []
+    for of in ranking.stuck:
+        share, low, high = of.share
+        sentences.append(
+            say(
+                "stuck",
+                variant=of.variant,
+                stuck=len(of.seeds),
+                runs=of.runs,
+                seeds=_seeds(list(of.seeds)),
+                gap=of.gap,
+                share=100 * share,
+                low=100 * low,
+                high=100 * high,
+            )
+        )
+        if of.unstuck:
+            each = listed("comma", (say("unstuck_of", other=o, difference=d) for o, d in of.unstuck.items()))
+            sentences.append(say("unstuck", variant=of.variant, differences=each))
     return sentences
 
 

@@ -20,6 +20,7 @@ from addnorm.statistics.pairs.unpaired import unpaired_tests
 from addnorm.statistics.ranking import Ranking, RunValue, Tier, VariantComparison, VariantRank, reference_lines, tier_of
 from addnorm.statistics.result import FEWEST_SEEDS, Result
 from addnorm.statistics.seeds_in_stages import SeedsInStages, Stages, needed, prospects
+from addnorm.statistics.stuck_runs import stuck_runs
 from addnorm.statistics.table import LossTable, tabulate
 from addnorm.statistics.tuning import TuningOutcome
 from addnorm.statistics.verdicts import ComparisonFamily
@@ -127,6 +128,7 @@ def rank(
         tuning=tuning,
         measure=measure,
         unpaired=family.unpaired,
+        stuck=() if family.unpaired else stuck_runs(table, tuple(references)),
     )
     chosen = [say("left_out", variants=listed("comma", sorted(left_out)))] if left_out else []
     ranking = replace(ranking, warnings=(*table.warnings, *chosen, *notes(ranking, table)))

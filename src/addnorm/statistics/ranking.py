@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from addnorm.statistics.measure import LOSS, Metric
 from addnorm.statistics.seeds_in_stages import Stages
+from addnorm.statistics.stuck_runs import StuckRuns
 from addnorm.statistics.tuning import TuningOutcome
 from addnorm.words import Sentence, say
 
@@ -250,6 +251,8 @@ class Ranking:
     """Unit of all numbers here, and whether lower or higher is better."""
     seeds_differ: tuple[str, ...] = ()
     """References on which seeds act in another way than on the other variants; comparisons with them rest on that."""
+    stuck: tuple[StuckRuns, ...] = ()
+    """Variants some of whose runs ended far above their others."""
     unpaired: bool = False
     """True if the variants share no seeds: groups of runs are compared, and the seeds' effects are part of the noise."""
 
@@ -263,7 +266,8 @@ class Ranking:
 
     def mirrored(self) -> "Ranking":
         """The ranking of negated numbers, back in the numbers as they were: every level, difference and interval negated."""
-        return replace(self, variants=tuple(row.mirrored() for row in self.variants))
+        stuck = tuple(of.mirrored() for of in self.stuck)
+        return replace(self, variants=tuple(row.mirrored() for row in self.variants), stuck=stuck)
 
     def to_json(self) -> dict[str, Any]:
         """The ranking as plain JSON values; every number is finite. Without `unit` and `better`, it is a loss in nats."""
@@ -290,6 +294,7 @@ class Ranking:
             "added_after_look": list(self.added_after_look),
             "stages": None if self.stages is None else self.stages.to_json(),
             "tuning": None if self.tuning is None else self.tuning.to_json(),
+            **({"stuck": [of.to_json() for of in self.stuck]} if self.stuck else {}),
             **({"unpaired": True} if self.unpaired else {}),
             **({} if self.measure == LOSS else {"unit": self.measure.unit, "better": self.measure.better}),
         }
