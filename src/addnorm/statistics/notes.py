@@ -1,5 +1,6 @@
 """Limits of a ranking that a reader has to know, one sentence each."""
 
+from addnorm.statistics.pairs.comparison import VariantComparison
 from addnorm.statistics.ranking import Ranking
 from addnorm.statistics.result import FEWEST_SEEDS
 from addnorm.statistics.table import LossTable
@@ -14,6 +15,9 @@ def notes(ranking: Ranking, table: LossTable) -> tuple[Sentence, ...]:
     return (
         *_plan(ranking, table),
         *_tuning(ranking),
+        *_replication(ranking),
+        *_one_sample(ranking),
+        *_tuning_seeds(ranking),
         *_unpaired(ranking),
         *_losses(table),
         *_too_few(ranking),
@@ -74,6 +78,60 @@ def _tuning(ranking: Ranking) -> list[Sentence]:
     if ranking.tuning is None:
         return []
     return [say("tuned", seeds=listed("comma", ranking.tuning.seeds)), *ranking.tuning.notes]
+
+
+def _once(ranking: Ranking) -> list[tuple[str, str, VariantComparison]]:
+    """Every comparison once."""
+    seen: dict[frozenset[str], tuple[str, str, VariantComparison]] = {}
+    for row in ranking.variants:
+        for other, comparison in row.versus.items():
+            seen.setdefault(frozenset((row.variant, other)), (row.variant, other, comparison))
+    return list(seen.values())
+
+
+def _replication(ranking: Ranking) -> list[Sentence]:
+    """States of the found verdicts of a study with a second batch of seeds."""
+    pairs: dict[str, list[str]] = {}
+    for name, other, comparison in _once(ranking):
+        if comparison.again is not None:
+            pairs.setdefault(comparison.again.state, []).append(f"{name}–{other}")
+    seeds = listed("comma", ranking.second)
+    codes = {"found again": "found_again", "not found again": "not_found_again", "found": "found_once"}
+    return [say(code, seeds=seeds, pairs=listed("comma", pairs[s])) for s, code in codes.items() if s in pairs]
+
+
+def _one_sample(ranking: Ranking) -> list[Sentence]:
+    """Verdicts that rest on the same runs of one reference are one event, unless other runs of it have found them again."""
+    sentences = []
+    for reference in ranking.references:
+        for verdict in ("better", "worse"):
+            names = [
+                row.variant
+                for row in ranking.variants
+                if (comparison := row.versus.get(reference)) is not None
+                and comparison.verdict == verdict
+                and (comparison.again is None or comparison.again.state != "found again")
+                and row.variant not in ranking.references
+            ]
+            if len(names) > 1:
+                runs = ranking[reference].seeds
+                sentences.append(say(f"one_sample_{verdict}", reference=reference, verdicts=len(names), runs=runs))
+    return sentences
+
+
+def _tuning_seeds(ranking: Ranking) -> list[Sentence]:
+    """Verdicts whose sign the tuning seeds of the chosen points do not have."""
+    sentences = []
+    for name, other, comparison in _once(ranking):
+        if comparison.verdict not in ("better", "worse") or not comparison.tuning:
+            continue
+        values = list(comparison.tuning.values())
+        mean, lower = sum(values) / len(values), sum(value < 0 for value in values)
+        if (mean > 0) == (comparison.verdict == "better") and mean != 0:
+            sentences.append(
+                say("tuning_differs", variant=name, other=other, seeds=len(values), difference=mean, lower=lower)
+            )
+    return sentences
 
 
 def _losses(table: LossTable) -> list[Sentence]:

@@ -30,8 +30,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
-from scipy.special import chdtri, stdtrit
-from scipy.stats import beta
+from scipy.special import betaincinv, chdtri, stdtrit
 
 from addnorm.statistics.table import LossTable
 
@@ -61,8 +60,8 @@ class StuckRuns:
     def share(self) -> tuple[float, float, float]:
         """Share of stuck runs, and the ends of its 95 % Clopper-Pearson interval."""
         stuck, runs = len(self.seeds), self.runs
-        low = float(beta.ppf(0.025, stuck, runs - stuck + 1))
-        high = float(beta.ppf(0.975, stuck + 1, runs - stuck)) if stuck < runs else 1.0
+        low = float(betaincinv(stuck, runs - stuck + 1, 0.025))
+        high = float(betaincinv(stuck + 1, runs - stuck, 0.975)) if stuck < runs else 1.0
         return stuck / runs, low, high
 
     def mirrored(self) -> "StuckRuns":

@@ -9,10 +9,10 @@ import numpy as np
 
 from addnorm.statistics.multiple_testing import Decisions, Evidence, Look, Rule, decide
 from addnorm.statistics.noise import at_every_seed
+from addnorm.statistics.pairs.comparison import VariantComparison, Verdict
 from addnorm.statistics.pairs.paired_tests import PairedTests
 from addnorm.statistics.pairs.unpaired import unpaired_tests
 from addnorm.statistics.power import seeds_needed
-from addnorm.statistics.ranking import VariantComparison, Verdict
 from addnorm.statistics.result import FEWEST_SEEDS, Result
 from addnorm.statistics.table import LossTable
 from addnorm.words import Sentence, listed, say
@@ -140,6 +140,11 @@ class ComparisonFamily:
             return ()
         felt = self.decisions.tests.seeds_differ.noisy
         return tuple(name for name, otherwise in zip(self.table.distinct, felt, strict=True) if otherwise)
+
+    def place(self, name: str, other: str) -> int | None:
+        """Place of a pair among the tests; None where it has none."""
+        rows = sorted((self.table.row(name), self.table.row(other)))
+        return self.pairs.index((rows[0], rows[1])) if (rows[0], rows[1]) in self.pairs else None
 
     def compare(self, name: str, other: str) -> VariantComparison:
         """The verdict on one variant against one reference, with its numbers or the reason why there is none."""
