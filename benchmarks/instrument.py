@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from scipy.stats import beta
 
+from addnorm.statistics import Result, rank
 from addnorm.statistics.multiple_testing import decide, equivalence_p, holm
 from addnorm.statistics.pairs.paired_tests import PairedTests, paired_tests
 from addnorm.statistics.stuck_runs import stuck_cells
@@ -175,6 +176,45 @@ def stuck(tables: int) -> None:
     table("Stuck runs: warnings, and false ones", [*gaps, "even", "one 10 times as noisy", "heavy tails (t4)"], rows)
 
 
+def two_batches(tables: int) -> None:
+    """Share of studies with a verdict of the first batch, with one that is found again, and of true differences found again."""
+    rows = {}
+    for name, spread, level in (
+        ("even", np.ones(6), np.zeros(6)),
+        ("reference 3 times as noisy", np.r_[3.0, np.ones(5)], np.zeros(6)),
+        ("noise from 1 to 16", np.geomspace(0.25, 4, 6), np.zeros(6)),
+        ("even, two of five differ by 3 sigma", np.ones(6), np.array([0, 0, 0, 0, 3.0, 3.0])),
+        ("even, two of five differ by 4 sigma", np.ones(6), np.array([0, 0, 0, 0, 4.0, 4.0])),
+    ):
+        for seeds in (3, 5):
+            rng = np.random.default_rng(seeds)
+            noise = 3 * rng.normal(size=(tables, 1, 2 * seeds)) + spread[:, None] * rng.normal(
+                size=(tables, 6, 2 * seeds)
+            )
+            values = 2.5 + SIGMA * (level[:, None] + noise)
+            erring = (tested(values[..., :seeds], 1, {})[0] != 0).any(axis=-1)
+            false, true, found = 0, 0, 0
+            for losses in values[erring]:
+                ranking = rank(runs_of(losses), references=["v0"], second=range(seeds, 2 * seeds), margin=1e-9)
+                for_all = {name: ranking[f"v{name}"].versus["v0"].again for name in range(1, 6)}
+                again = {name for name, of in for_all.items() if of is not None and of.state == "found again"}
+                false += any(level[name] == 0 for name in again)
+                found += sum(level[name] != 0 and of is not None for name, of in for_all.items())
+                true += sum(level[name] != 0 for name in again)
+            happened = np.arange(tables) < false
+            share = f"{100 * true / found:.0f} %" if found else "-"
+            rows[f"{name}, {seeds} + {seeds} seeds"] = [f"{100 * erring.mean():.1f}", rate(happened), share]
+    table("Two batches", ["a verdict in the first", "a false one found again, %", "true ones found again"], rows)
+
+
+def runs_of(losses: np.ndarray) -> list[Result]:
+    return [
+        Result(variant=f"v{variant}", seed=seed, loss=float(loss))
+        for variant, row in enumerate(losses)
+        for seed, loss in enumerate(row)
+    ]
+
+
 def warned(values: np.ndarray) -> np.ndarray:
     everything = np.ones(values.shape[1:], bool)
     return np.array([stuck_cells(losses, everything)[0] for losses in values])
@@ -209,7 +249,13 @@ def equivalence(tables: int) -> None:
     table(title, ["in use", "alpha / m for all", "alpha / 2m for all"], rows)
 
 
-SECTIONS = {"quiet": quiet, "seed-effects": seed_effects, "equivalence": equivalence, "stuck": stuck}
+SECTIONS = {
+    "quiet": quiet,
+    "seed-effects": seed_effects,
+    "equivalence": equivalence,
+    "stuck": stuck,
+    "two-batches": two_batches,
+}
 
 
 def main() -> None:

@@ -150,7 +150,7 @@ def rank(
             *(["added_after_look"] if added_after_look else []),
             *(["unfinished"] if any(not result.ended for result in (*results, *later)) else []),
         ),
-        stuck=() if family.unpaired else stuck_runs(table, tuple(references)),
+        stuck=() if family.unpaired else stuck_runs(table, tuple(references), margin),
     )
     chosen = [say("left_out", variants=listed("comma", sorted(left_out)))] if left_out else []
     chosen += [say(f"unplanned_{code}") for code in unplanned]

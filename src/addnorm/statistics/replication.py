@@ -16,8 +16,8 @@ and in less than 1 % where single batches err in 10 %.
 Why the found comparisons alone: the second batch asks less, so that it can be as small as the first and still confirm most of
 what is true. Only the variants of found comparisons are trained.
 
-Source: two independent trials as the standard of evidence: Fisher 1935; the family of the second stage: Holm 1979.
-Differs from the source: equivalence is found again too. `benchmarks/instrument.py two-batches` simulates the error rates.
+Source: the family of each batch: Holm 1979. That two batches have to agree is this project's rule.
+Differs from the source: nothing. `benchmarks/instrument.py two-batches` simulates the error rates.
 """
 
 from collections.abc import Mapping, Sequence

@@ -11,17 +11,16 @@ over that of chi^2 per degree of freedom,
 
     g > 6 max(w, sigma_o)      and, with w > 2 sigma_o, also      g > t(0.9995; n - 2) w
 
-calls the upper group stuck. The most significant variant goes first; its upper group is then left out of everybody's b_s, since
-its gap is in the seed effects of the others. Of two variants, a gap in their difference belongs to the one that is higher at
-fewer seeds.
+and g > margin calls the upper group stuck. The most significant variant goes first; its upper group is then left out of
+everybody's b_s, since its gap is in the seed effects of the others. Of two variants, a gap in their difference belongs to the
+one that is higher at fewer seeds.
 
 Why medians: one stuck run must not move the seed's effect, or shift every other variant at that seed. Why a second condition: a
 noisy variant with few seeds has large gaps by chance, and its own spread has n - 2 degrees of freedom. With three runs, a noisy
 variant and a stuck run cannot be told apart, and nothing is said.
 
-Source: the largest gap as a sign of two groups: Hartigan 1975, "Clustering Algorithms", chapter 4.
-Differs from the source: scaled by the noise of the other variants, which decides with three runs. `benchmarks/instrument.py`
-simulates how often it warns.
+Source: none; the rule is this project's. `benchmarks/instrument.py stuck` simulates how often it warns.
+Differs from the source: nothing.
 """
 
 from collections.abc import Mapping
@@ -83,13 +82,14 @@ class StuckRuns:
 
 
 def stuck_cells(
-    values: Float[np.ndarray, "variant seed"], present: Bool[np.ndarray, "variant seed"]
+    values: Float[np.ndarray, "variant seed"], present: Bool[np.ndarray, "variant seed"], least: float = 0.0
 ) -> tuple[Bool[np.ndarray, "variant seed"], Float[np.ndarray, " variant"]]:
     """Find the runs of each variant that lie far above its others.
 
     Args:
         values: losses; entries outside `present` are ignored.
         present: which trained variant has a counted run at which seed.
+        least: smallest gap that counts: among near-copies, six standard deviations may be nothing.
 
     Returns:
         The stuck runs, and the gap of each variant that has some; 0 elsewhere.
@@ -106,7 +106,7 @@ def stuck_cells(
         chosen = -1
         for place in np.flatnonzero(gaps[tested] == 0):
             excess, upper, distance = _division(np.delete(centred, place, axis=0), known[place])
-            if excess > best:
+            if excess > best and distance > least:
                 best, members, gap, chosen = excess, upper, distance, int(tested[place])
         if chosen < 0:
             return stuck, gaps
@@ -147,15 +147,16 @@ def _typical_sd(residuals: np.ndarray) -> float:
     return float(np.sqrt(np.median(squares / chdtri(df, 0.5))))
 
 
-def stuck_runs(table: LossTable, references: tuple[str, ...]) -> tuple[StuckRuns, ...]:
+def stuck_runs(table: LossTable, references: tuple[str, ...], margin: float) -> tuple[StuckRuns, ...]:
     """The variants of a table some of whose runs got stuck, with their differences on the seeds that did not.
 
     Args:
         table: the losses.
         references: variants that the others are compared with.
+        margin: largest difference that counts as none; a smaller gap is none either.
     """
     trained = table.present & ~table.constant[:, None]
-    stuck, gaps = stuck_cells(table.losses, trained)
+    stuck, gaps = stuck_cells(table.losses, trained, margin)
     found = []
     for row in np.flatnonzero(gaps > 0):
         name = table.distinct[row]

@@ -91,7 +91,7 @@ def ranking(
 
 
 def _changed(folder: StudyFolder, chosen: Mapping[str, Any]) -> list[str]:
-    """What differs from the plan's own family; references that were left out are told as such."""
+    """Codes of the differences from the plan's own family; references that were left out are told as such."""
     planned = tuple(name for name in folder.references if name not in chosen.get("left_out", ()))
     differs = {
         "references": tuple(chosen["references"]) != planned,

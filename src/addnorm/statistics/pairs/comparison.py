@@ -13,7 +13,7 @@ _OPPOSITE = {"certainly_lower": "certainly_higher", "certainly_higher": "certain
 
 @dataclass(frozen=True, kw_only=True)
 class Again:
-    """What the second batch of seeds says of a found comparison."""
+    """Result of a found comparison on the second batch of seeds."""
 
     state: Literal["found", "found again", "not found again"]
     """`found` while the second batch has not ended."""
@@ -76,7 +76,7 @@ class VariantComparison:
     by_seed: Mapping[int, float] = field(default_factory=dict)
     """Difference at each shared seed, in nats per token."""
     again: Again | None = None
-    """What a second batch of seeds says; None where nothing was found, or where none is planned."""
+    """Result on a second batch of seeds; None where nothing was found, or where none is planned."""
     tuning: Mapping[int, float] = field(default_factory=dict)
     """Difference at each tuning seed, of the two chosen points. These seeds chose, and take no part in the verdict."""
     quiet: bool = False
