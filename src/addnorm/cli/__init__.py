@@ -27,6 +27,7 @@ _ORDER = (
     "explain",
     "inspect",
     "extrapolate",
+    "generate",
     "audit",
     "report",
     "export",

@@ -1,11 +1,12 @@
 """The model: embeddings, a stack of branches joined by a residual, and a head."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import ClassVar, cast
+from typing import ClassVar, Protocol, cast
 
+import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int64
+from jaxtyping import Bool, Float, Int, Int64, Integer
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -24,6 +25,14 @@ from addnorm.residual import Read, Site
 from addnorm.roles import ParameterRole
 
 
+class TextTokenizer(Protocol):
+    """What turns a text into ids and back; the tokenizers of `addnorm.data` are such."""
+
+    def encode(self, text: str) -> Int[np.ndarray, " tokens"]: ...
+
+    def decode(self, tokens: Integer[np.ndarray, " tokens"]) -> str: ...
+
+
 class Transformer(nn.Module):
     """A Transformer whose joints are mechanisms of the catalogue; `ModelSpec.build` makes it and fills its parameters.
 
@@ -35,6 +44,9 @@ class Transformer(nn.Module):
     """
 
     parameter_roles: ClassVar[Mapping[str, ParameterRole]] = {"head.weight": "head"}
+
+    read_tokenizer: Callable[[], TextTokenizer] | None = None
+    """Reads the tokenizer of a model that was loaded from files, for `addnorm.generate` of a text."""
 
     def __init__(self, spec: Architecture) -> None:
         super().__init__()

@@ -1,12 +1,14 @@
 """`addnorm.load_hf`: a Transformers checkpoint as a model of this library."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from addnorm.data.tokenizers import stored_tokenizer
 from addnorm.errors import InputError, did_you_mean
 from addnorm.model.spec import ModelSpec
 from addnorm.model.transformer import Transformer
@@ -14,6 +16,7 @@ from addnorm.outside.hugging_face.checkpoint import CONFIG, read_config, read_we
 from addnorm.outside.hugging_face.classes import CLASSES, ForeignClass
 from addnorm.outside.hugging_face.conversion import meta_model, parameters_of, spec_of
 from addnorm.outside.hugging_face.own_class import ARCHITECTURES, MODEL_TYPE, PREFIX, spec_in
+from addnorm.outside.hugging_face.tokenizer import FILE as TOKENIZER
 from addnorm.outside.hugging_face.unused import require_twin
 from addnorm.study.plugins import load_plugins
 
@@ -45,7 +48,10 @@ def load_hf(folder: str | Path, *, plugins: Sequence[str | Path] = ()) -> Transf
     load_plugins([str(path) for path in plugins], Path.cwd())
     spec, cls = hf_spec(folder)
     weights, where = read_weights(folder)
-    return _model(spec, _parameters(cls, spec, weights, where), where)
+    model = _model(spec, _parameters(cls, spec, weights, where), where)
+    if (folder / TOKENIZER).exists():
+        model.read_tokenizer = partial(stored_tokenizer, folder)
+    return model
 
 
 def can_load(folder: Path) -> bool:
