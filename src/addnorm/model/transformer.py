@@ -26,7 +26,7 @@ from addnorm.roles import ParameterRole
 
 
 class TextTokenizer(Protocol):
-    """What turns a text into ids and back; the tokenizers of `addnorm.data` are such."""
+    """Turns a text into ids and back, as the tokenizers of `addnorm.data` do."""
 
     def encode(self, text: str) -> Int[np.ndarray, " tokens"]: ...
 
