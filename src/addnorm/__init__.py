@@ -6,6 +6,7 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from addnorm.errors import missing_extra
 from addnorm.version import __version__
 
 # torch takes seconds to import and half of the commands do not need it, so public names are imported when first used.
@@ -121,7 +122,14 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
+        try:
+            return getattr(importlib.import_module(_HOMES[name]), name)
+        except ModuleNotFoundError as error:
+            advice = missing_extra(error)
+            if advice is None:
+                raise
+            # No AttributeError: `hasattr` would then say that there is no such name.
+            raise ModuleNotFoundError(f"addnorm.{name}: {advice}", name=error.name) from error
     raise AttributeError(f"module 'addnorm' has no attribute {name!r}")
 
 
