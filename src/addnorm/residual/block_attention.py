@@ -4,7 +4,7 @@ r"""Block attention: every branch attends over normed sums of whole layers, and 
     b_0 = embeddings;  b_i = sum of the outputs of block i, of residual.block layers or branches; the last one may be unfinished
     x = the same read, with a query of its own, at the close
 
-N: divided by the root mean square; w = 0 at initialisation. In layers of residual.separate, q, k and v have a w each.
+N: divided by the root mean square; w = 0 at initialisation. In residual.separate layers, q, k and v have a w each.
 
 Why: values of equal size, so that weights say how much is read; `attention` weighs sums as they are. With w = 0 it is not the
 plain model: with blocks of one branch it is the plain sum under norms on embeddings and outputs (`peri`).
@@ -21,8 +21,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from addnorm.errors import InputError
-from addnorm.fields import require_at_least, require_positive
+from addnorm.fields import require, require_at_least, require_positive
 from addnorm.kernels import without_autocast
 from addnorm.reduction import Reduction
 from addnorm.residual import Parts, Residual, ResidualSpec, SeparateReads, Site, Stream
@@ -39,14 +38,15 @@ class BlockAttention(ResidualSpec):
     """Size of a block."""
     counts: Literal["layers", "branches"] = "layers"
     """Unit of the size."""
-    separate: tuple[int, ...] = ()
-    """Layers, counted from 0 and after it, whose queries, keys and values read with a vector each."""
+    separate: tuple[bool, ...] = (False,)
+    """True for layers whose q, k and v read with a vector each; in turn, repeated over the depth. The first has one."""
     eps: float = 1e-6
     """Added to a source's mean square."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_at_least(self, 1, "block")
+        require(self, "separate", len(self.separate) > 0, "at least one switch")
         require_positive(self, "eps")
 
     @classmethod
@@ -57,14 +57,12 @@ class BlockAttention(ResidualSpec):
 
     @property
     def separate_reads(self) -> bool:
-        return bool(self.separate)
+        return any(self.separate)
 
     def refused_sockets(self) -> Mapping[str, str]:
         return {"stream": "every branch reads the whole history"}
 
     def build(self, shape: Shape, parts: Parts) -> "BlockAttentionResidual":
-        if not {*self.separate} <= {*range(1, shape.depth)}:
-            raise InputError(f"block_attention.separate: expected 1 to {shape.depth - 1}, got {list(self.separate)}.")
         return BlockAttentionResidual(shape.width, parts, self)
 
 
@@ -85,7 +83,8 @@ class BlockAttentionResidual(Residual):
         self.starts = frozenset([*starts][:: spec.block])
         # Rows: per branch, for the close, and for keys and values of every branch that reads separately.
         self.rows = {place.index: [place.index] for place in places}
-        further = [place.index for place in places if place.role == "attention" and place.layer in spec.separate]
+        chosen = [spec.separate[place.layer % len(spec.separate)] and place.role == "attention" for place in places]
+        further = [place.index for place in places[1:] if chosen[place.index]]
         for number, index in enumerate(further):
             self.rows[index] += [self.close_row + 1 + 2 * number, self.close_row + 2 + 2 * number]
         self.query = nn.Parameter(torch.zeros(len(places) + 1 + 2 * len(further), width))

@@ -230,11 +230,10 @@ class Inkling2(ShippedClass):
     close = "final_input"
 
     def residual(self, config: Any) -> Mapping[str, Any]:
-        full = [index for index, kind in enumerate(config.layer_types) if kind != "hybrid_sliding"]
         return {
             "kind": "block_attention",
             "block": config.n_layers_per_attn_res_block,
-            "separate": tuple(index for index in full if index),
+            "separate": tuple(kind != "hybrid_sliding" for kind in config.layer_types),
         }
 
     def fill(self, residual: Any, stack: Any) -> Sequence[nn.Module | nn.Parameter]:
