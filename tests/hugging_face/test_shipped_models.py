@@ -228,3 +228,28 @@ def test_a_loaded_model_refuses_what_it_cannot_be(folder: Callable[[str], Path],
         model(tokens(), cache=other.new_cache())
     with pytest.raises(InputError, match=r"save_hf: expected a model made by a spec's build\(\), got a ShippedModel"):
         addnorm.save_hf(model, tmp_path / "saved")
+
+
+def test_activation_checkpointing_is_exact_or_refused(pair: Callable[[str], Pair]) -> None:
+    for case in ("beam", "zaya"):
+        theirs, ours = pair(case)
+        again = copy.deepcopy(ours)
+        again.recompute = True
+        with in_float64(theirs):
+            if case == "zaya":
+                with pytest.raises(InputError, match="recompute: expected False with ZayaForCausalLM"):
+                    again(tokens())
+                continue
+            one, two = copy.deepcopy(ours), again
+            for model in (one, two):
+                model(tokens()).square().sum().backward()
+        got, expected = (model.embedding.weight.grad for model in (two, one))
+        assert difference(got, expected) < BOUND * float(expected.abs().max())
+
+
+@pytest.mark.parametrize("case", CONFIGS)
+def test_a_table_names_the_joint_that_it_builds(case: str, pair: Callable[[str], Pair]) -> None:
+    _, ours = pair(case)
+    room, kind = ours.table.joint
+    assert room == "position" or getattr(ours.spec, room).kind == kind
+    assert ours.spec.shipped == CONFIGS[case][0]

@@ -87,7 +87,7 @@ def hf_spec(folder: Path) -> tuple[ModelSpec, type[ForeignClass] | None]:
 def _class_of(config: Mapping[str, Any], where: str) -> type[ForeignClass]:
     kind, names = config.get("model_type"), config.get("architectures") or []
     kinds = CLASSES.kinds()
-    if kind in MISSING:
+    if isinstance(kind, str) and kind in MISSING:
         architecture, part = MISSING[kind]
         raise InputError(
             f"{where}: $.model_type: {architecture} cannot be loaded: expected no {part.part}, got {kind!r}. "

@@ -95,6 +95,8 @@ class ShippedClass:
     """True if a layer returns the stream and something that the next layer takes."""
     placement: ClassVar[str] = "pre"
     """Placement of the class's own norms, which stay theirs."""
+    joint: ClassVar[tuple[str, str]]
+    """Room and kind of the mechanism that is unusual about the class."""
     theirs: ClassVar[str]
     """Parts that stay modules of the class, in words."""
     note: ClassVar[str] = ""

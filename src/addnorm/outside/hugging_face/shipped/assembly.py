@@ -197,6 +197,11 @@ class ShippedModel(Transformer):
         given = [LayerInputs(arguments=probe.arguments, passed_on=passed_on) for probe in probes]
         for probe in probes:
             probe.hidden, probe.arguments = None, {}
+        if self.recompute and self.table.returns_more:
+            raise InputError(
+                f"recompute: expected False with {self.table.architecture}, whose layers pass results on: one that runs again "
+                "would take those of a later layer, got True."
+            )
         x = self.table.entry(hidden, self.config)
         context = ForwardContext(
             scores=self.scores,

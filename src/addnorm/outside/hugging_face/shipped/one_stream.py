@@ -46,6 +46,7 @@ class Beam(ShippedClass):
     """`BeamForCausalLM`: depth-scaled sum."""
 
     kind, architecture, placement = "beam", "BeamForCausalLM", "sandwich"
+    joint = ("residual", "depth_scaled")
     theirs = "gated attention, experts, norms"
     note = "The embeddings count as the first term, so that the first branch is the second."
 
@@ -64,6 +65,7 @@ class MuseSpark(ShippedClass):
 
     kind, architecture, placement = "muse_spark", "MuseSparkForConditionalGeneration", "sandwich"
     stack, text_config = "model.language_model", "text_config"
+    joint = ("residual", "variance_keeping")
     theirs = "attention, experts, norms"
     note = "1 - beta² is cut off at 1e-3: a gate beyond 0.9995 has no gradient."
     beside = _TOWERS
@@ -91,6 +93,7 @@ class Doge(ShippedClass):
     """`DogeForCausalLM`: per-channel stream weight."""
 
     kind, architecture = "doge", "DogeForCausalLM"
+    joint = ("residual", "stream_weight")
     theirs = "attention with a dynamic mask, experts, norms"
     note = "With `is_moe` the class's routing mixes tokens of a full pass: its own decoding differs from it too."
 
@@ -114,6 +117,7 @@ class Zaya(ShippedClass):
 
     kind, architecture = "zaya", "ZayaForCausalLM"
     returns_more = True
+    joint = ("residual", "affine")
     theirs = "attention with convolutions, experts whose routers pass states on, norms, affine map of the embeddings"
     note = "Of two shifts per branch one is redundant: only r s + h t matters. The class keeps its stream in float32."
 
@@ -150,6 +154,7 @@ class AXK2(ShippedClass):
     """`AXK2ForCausalLM`: gated norms."""
 
     kind, architecture = "axk2", "AXK2ForCausalLM"
+    joint = ("norm", "gated")
     theirs = "latent attention with an indexer, experts, plain norms"
     note = "The norm is the joint: its gains do not fold into the next matrices, and a shut gate halves them."
 
@@ -186,6 +191,7 @@ class SmolLM3(ShippedClass):
     """`SmolLM3ForCausalLM`: the plain sum; every fourth layer without positions."""
 
     kind, architecture = "smollm3", "SmolLM3ForCausalLM"
+    joint = ("position", "interleaved_rope")
     theirs = "attention (rotary in three of four layers), feed-forward branches, norms"
     note = "The joint is position by layer, as in `interleaved_rope`."
 
@@ -194,6 +200,7 @@ class Llama4(ShippedClass):
     """`Llama4ForCausalLM`: the plain sum; every fourth layer without positions."""
 
     kind, architecture = "llama4_text", "Llama4ForCausalLM"
+    joint = ("position", "interleaved_rope")
     theirs = "attention (rotary in three of four layers, temperature by position in the fourth), experts, norms"
     note = "The joint is position by layer, as in `interleaved_rope`."
 
@@ -225,6 +232,7 @@ class MistralLarge4(ShippedClass):
     kind, architecture = "mistral_large4", "MistralLarge4ForConditionalGeneration"
     returns_more = True
     stack, text_config = "model.language_model", "text_config"
+    joint = ("position", "interleaved_rope")
     theirs = "latent attention with an indexer and shared keys, experts, norms"
     note = "The joint is position by layer, as in `interleaved_rope`."
     beside = _TOWERS
@@ -287,6 +295,7 @@ class Gemma4(ShippedClass):
     """`Gemma4ForCausalLM`: tables of tokens per layer as a third branch, and a fixed factor of the stream after each layer."""
 
     kind, architecture, placement = "gemma4_text", "Gemma4ForCausalLM", "sandwich"
+    joint = ("residual", "affine")
     theirs = "attention with shared keys and a value norm, experts, norms, tables of tokens per layer"
     note = "The factor of a layer is a buffer; under norms it only weighs later layers against earlier ones."
 
@@ -344,6 +353,7 @@ class NeoMME(ShippedClass):
     """`NeoMMEForMaskedLM`: attention reads a mixture of the stream and the embeddings."""
 
     kind, architecture, objective = "neomme", "NeoMMEForMaskedLM", "masked"
+    joint = ("residual", "initial_state")
     theirs = "attention with value embeddings, norms, factorised embeddings and head"
     note = (
         "The mixture is read and not kept; with norms that have no gain only the quotient of its two numbers matters."

@@ -23,6 +23,7 @@ class Qwen4Exp(ShippedClass):
     """`Qwen4ExpForCausalLM`: gated streams."""
 
     kind, architecture, placement = "qwen4_exp_text", "Qwen4ExpForCausalLM", "none"
+    joint = ("residual", "gated_streams")
     theirs = "attention with an indexer, gated delta networks, experts"
     note = "The norm is inside the read, so that branches have none of their own."
     close = "hyper_connection_mixer"
@@ -84,7 +85,8 @@ class HyperConnected(ShippedClass):
             "mixing": self.mixing,
             "eps": config.hc_eps,
             "norm_eps": config.rms_norm_eps,
-        } | self.further(config)
+            **self.further(config),
+        }
 
     def further(self, config: Any) -> Mapping[str, Any]:
         """Fields in which classes differ."""
@@ -119,6 +121,7 @@ class DeepseekV4(HyperConnected):
     """`DeepseekV4ForCausalLM`: hyper-connections with balanced mixing."""
 
     kind, architecture = "deepseek_v4", "DeepseekV4ForCausalLM"
+    joint = ("residual", "hyper_connections")
     theirs = "attention over compressed keys, experts (some by a hash of the token), norms"
     note = "The class has sources first in its matrices and applies them transposed."
 
@@ -146,6 +149,7 @@ class Glm5Next(HyperConnected):
     kind, architecture = "glm5_next", "Glm5NextForConditionalGeneration"
     returns_more = True
     stack, text_config = "model.language_model", "text_config"
+    joint = ("residual", "hyper_connections")
     theirs = "attention with an indexer, linear attention, experts, norms"
     note = "As DeepSeek-V4, but the streams are closed by their mean."
     beside = (r"model\.visual\..*",)
@@ -172,6 +176,7 @@ class HYV4(HyperConnected):
 
     kind, architecture = "hy_v4", "HYV4ForCausalLM"
     returns_more = True
+    joint = ("residual", "hyper_connections")
     theirs = "attention with an indexer, experts, norms"
     note = "eps makes weights of a read exceed 1, and keeps every stream written."
     mixing = "identity"
@@ -225,6 +230,7 @@ class Inkling2(ShippedClass):
     """`Inkling2ForCausalLM`: block attention over normed sums of layers."""
 
     kind, architecture = "inkling2_text", "Inkling2ForCausalLM"
+    joint = ("residual", "block_attention")
     theirs = "attention (clips, relative bank, sinks by query, convolutions), experts, norms, normed embeddings"
     note = "Blocks count layers. With all queries at zero it is not the plain model: values are normed."
     close = "final_input"
