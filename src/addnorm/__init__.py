@@ -30,6 +30,7 @@ _HOMES = {
     "trend": "addnorm.store.trend",
     "noise": "addnorm.store.questions.noise",
     "judge": "addnorm.store.questions.judge",
+    "rule": "addnorm.store.questions.rule",
     "explain": "addnorm.insight.scalars.explain",
     "inspect": "addnorm.insight.inspect",
     "ablate": "addnorm.insight.ablation",
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
     from addnorm.reporting.report import report as report
     from addnorm.store.questions.judge import judge as judge
     from addnorm.store.questions.noise import noise as noise
+    from addnorm.store.questions.rule import rule as rule
     from addnorm.store.trend import trend as trend
     from addnorm.study.loading import load_study as load_study
     from addnorm.supervision.run import run as run
@@ -110,6 +112,7 @@ __all__ = [
     "preset",
     "rank",
     "report",
+    "rule",
     "run",
     "save_hf",
     "save_patch",

@@ -7,6 +7,7 @@ For example:
     addnorm rank kuang-2025
     addnorm rank results.csv --reference base --columns variant=model,loss=val_loss
     addnorm rank results.csv --columns loss=accuracy --direction higher --unit % --margin 0.2
+    addnorm rank results.csv --rule modded-nanogpt
 """
 
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from typing import Annotated, Literal
 import tyro
 
 from addnorm.cli._text import page_width, print_json, print_message
+from addnorm.errors import InputError
 from addnorm.words import command_line, plugin_options
 
 
@@ -41,6 +43,12 @@ class Options:
     """The better direction in the column `loss` of such runs; needed for a column such as accuracy."""
     unit: str = ""
     """Unit of that column, for what is shown."""
+    rule: str = ""
+    """Ask instead whether the table satisfies a written rule, and how often chance alone does: a YAML file, or one of
+    modded-nanogpt, modded-nanogpt-medium, modded-nanogpt-optimization, parameter-golf, parameter-golf-average, marin-gate-1,
+    marin-gate-2."""
+    noise: float | None = None
+    """With --rule: standard deviation of one run in its simulation; estimated from the table unless given."""
     json: bool = False
     """Print JSON."""
     csv: bool = False
@@ -57,6 +65,8 @@ def command(options: Options) -> int:
     from addnorm.statistics.conclusion import conclusion
     from addnorm.statistics.run_tables import columns_from
 
+    if options.rule:
+        return _other_question(options, options.rule)
     ranked = addnorm.rank(
         options.dir,
         references=options.reference or None,
@@ -82,6 +92,42 @@ def command(options: Options) -> int:
         if (options.dir / "study.json").exists():
             print(_next_commands(options.dir))
             print("\n".join(("", *(fill(sentence, page_width()) for sentence in conclusion(ranked)))))
+    return 0
+
+
+def _require_no(options: Options, question: str, *names: str) -> None:
+    """Refuse options that the question does not read.
+
+    Raises:
+        InputError: one of them is given.
+    """
+    for name in names:
+        if getattr(options, name):
+            raise InputError(f"--{name}: expected no such option with {question}, got one. Leave it out.")
+
+
+def _other_question(options: Options, rule: str) -> int:
+    import addnorm
+    from addnorm.cli._rank.rule import text
+    from addnorm.statistics.run_tables import columns_from
+
+    _require_no(options, "--rule", "margin", "exclude", "csv", "latex")
+    if len(options.reference) > 1:
+        raise InputError(f"--reference: expected one with --rule, got {', '.join(options.reference)}. Give one.")
+    content = addnorm.rule(
+        options.dir,
+        rule,
+        reference=options.reference[0] if options.reference else None,
+        variants=options.variant,
+        noise=options.noise,
+        columns=columns_from(options.columns) if options.columns else None,
+        direction=options.direction,
+        unit=options.unit or None,
+    ).to_json()
+    if options.json:
+        print_json(content)
+    else:
+        print(text(content, page_width()))
     return 0
 
 

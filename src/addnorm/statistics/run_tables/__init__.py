@@ -6,6 +6,7 @@ there are any; all other columns are ignored. With steps, a run may have several
 `deep/seed-0` and `deep-s0` are variant `deep` at seed 0.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,9 +19,19 @@ from addnorm.statistics.run_tables.event_folder import holds_events, read_folder
 from addnorm.statistics.run_tables.files import SUFFIXES, form_of, holds_list, read_rows
 from addnorm.statistics.run_tables.numerals import NotANumber, Notation, is_missing, number, stripped, whole
 from addnorm.statistics.run_tables.records import Source, is_in_memory, read_records
-from addnorm.words import Sentence
+from addnorm.words import Sentence, say
 
-__all__ = ["RunTable", "Source", "columns_from", "is_run_table", "read_run_table", "read_runs"]
+__all__ = [
+    "Run",
+    "RunTable",
+    "SizedRuns",
+    "Source",
+    "columns_from",
+    "is_run_table",
+    "read_run_table",
+    "read_runs",
+    "read_sized_runs",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,15 +83,12 @@ def read_run_table(source: Source, columns: Mapping[str, str] | None = None, *, 
     names = Names.of(columns)
     notes: list[Sentence] = []
     metric, state_column = names.loss, names.state
-    where = "table of runs" if is_in_memory(source) else str(source)
+    where = _place(source)
     path = Path(source) if isinstance(source, str | Path) else None
     if path is not None and path.is_dir():
         runs, metric, notes = read_folder(path, names)
     else:
-        rows, separator = read_rows(path, names) if path is not None else (read_records(source, names), None)  # type: ignore[arg-type]
-        if not tells_states([row.state for row in rows]) and not names.state:
-            rows = [replace(row, state=None) for row in rows]
-        runs = _runs(rows, names, separator)
+        runs = _runs(*_rows(source, names), names)
     if not runs:
         raise InputError(f"{where}: expected a row for each run, got none.")
     results, early = results_of(runs, metric, state_column)
@@ -93,7 +101,90 @@ def read_run_table(source: Source, columns: Mapping[str, str] | None = None, *, 
     return RunTable(runs=tuple(results), metric=metric, warnings=(*notes, *early))
 
 
-def _runs(rows: Sequence[RunRow], names: Names, separator: str | None) -> list[Run]:
+@dataclass(frozen=True, kw_only=True)
+class SizedRuns:
+    """The runs of one size of the models."""
+
+    size: str
+    """As its column says, or the compute."""
+    runs: tuple[Run, ...]
+    """At their last step; a run that has not finished is left out, one that diverged has no finite loss."""
+
+
+def read_sized_runs(
+    source: Source, columns: Mapping[str, str] | None = None
+) -> tuple[tuple[SizedRuns, ...], str, tuple[Sentence, ...]]:
+    """Runs by the size of their models, with what each cost; the column of the loss; and notes on runs that have not ended.
+
+    Sizes are those of the column `size`; without it, runs of equal compute are of one size. The order is that of the compute.
+
+    Raises:
+        InputError: as `read_run_table`; a folder; or a run that lacks its size or compute while others have one.
+    """
+    names = Names.of(columns, sized=True)
+    if isinstance(source, str | Path) and Path(source).is_dir():
+        raise InputError(
+            f"{source}: expected a table with a row for each run, got a folder. Write its runs as a CSV file."
+        )
+    rows, separator = _rows(source, names)
+    _require_sizes(rows)
+    by_size: dict[str, list[RunRow]] = {}
+    for row in rows:
+        of = row.size if row.size is not None else row.compute
+        if is_missing(of) and any(not is_missing(each.size) or not is_missing(each.compute) for each in rows):
+            raise InputError(
+                f"{row.where}: expected the size or the compute of the run as in other rows, got an empty cell."
+            )
+        by_size.setdefault(stripped(str(of)) if of is not None else "", []).append(row)
+    made, notes = [], []
+    for size, of_size in by_size.items():
+        runs = _runs(of_size, separator, names)
+        results, early = results_of(runs, names.loss, names.state)
+        notes += early
+        kept = [
+            replace(run, loss=result.loss if result.state == "finished" else math.inf)
+            for run, result in zip(runs, results, strict=True)
+            if result.state in ("finished", "diverged")
+        ]
+        left_out = [result for result in results if result.state not in ("finished", "diverged")]
+        notes += [say("run_left_out", run=result.name, reason=result.reason or result.state) for result in left_out]
+        if kept:
+            made.append(SizedRuns(size=size, runs=tuple(kept)))
+    if not made:
+        raise InputError(f"{_place(source)}: expected a row for each run, got none that finished.")
+    made.sort(key=lambda each: min(run.compute or 0.0 for run in each.runs))
+    return tuple(made), names.loss, tuple(notes)
+
+
+def _require_sizes(rows: Sequence[RunRow]) -> None:
+    """Refuse rows of one variant and seed that may be one run at several steps, or runs of several sizes."""
+    first: dict[tuple[str, str], RunRow] = {}
+    for row in rows:
+        other = first.setdefault((str(row.variant), str(row.seed)), row)
+        if row.size is None and row.seed is not None and row.step != other.step and row.compute != other.compute:
+            raise InputError(
+                f"{row.where}: expected to know whether this is another run than {other.where} or the same run at a later step, "
+                "got another step and another compute. Name the column of sizes with --columns size=NAME, or leave the steps out "
+                "with --columns step=."
+            )
+
+
+def _place(source: Source) -> str:
+    return "table of runs" if is_in_memory(source) else str(source)
+
+
+def _rows(source: Source, names: Names) -> tuple[list[RunRow], str | None]:
+    rows, separator = (
+        (read_records(source, names), None)  # type: ignore[arg-type]
+        if is_in_memory(source)
+        else read_rows(Path(source), names)  # type: ignore[arg-type]
+    )
+    if not tells_states([row.state for row in rows]) and not names.state:
+        rows = [replace(row, state=None) for row in rows]
+    return rows, separator
+
+
+def _runs(rows: Sequence[RunRow], separator: str | None, names: Names) -> list[Run]:
     """The runs of rows; of a run with several steps, the last one that has a loss."""
     notation = Notation.of((row.loss for row in rows if isinstance(row.loss, str)), separator)
     by_cell: dict[tuple[str, int], list[Run]] = {}
@@ -129,7 +220,13 @@ def _run(row: RunRow, names: Names, notation: Notation) -> Run:
     loss = None
     if not is_missing(row.loss):
         loss = _number(row.loss, names.loss, row.where, notation)
-    step = None if is_missing(row.step) else _number(row.step, "step", row.where, Notation("."))
+    step, compute, throughput = (
+        None if is_missing(cell) else _number(cell, name, row.where, Notation("."))
+        for name, cell in (("step", row.step), ("compute", row.compute), ("throughput", row.throughput))
+    )
+    for name, value in (("compute", compute), ("throughput", throughput)):
+        if value is not None and not (math.isfinite(value) and value > 0):
+            raise InputError(f"{row.where}: expected a positive number in column {name!r}, got {value}.")
     return Run(
         where=row.where,
         variant=variant,
@@ -138,6 +235,8 @@ def _run(row: RunRow, names: Names, notation: Notation) -> Run:
         written=row.loss,
         state=None if row.state is None else str(row.state),
         step=step,
+        compute=compute,
+        throughput=throughput,
     )
 
 

@@ -7,10 +7,16 @@ from typing import Any
 from addnorm.errors import InputError, did_you_mean
 
 REQUIRED = ("variant", "seed", "loss")
-OPTIONAL = ("state", "step", "run")
+COSTS = ("size", "compute", "throughput")
+OPTIONAL = ("state", "step", "run", *COSTS)
 COLUMNS = (*REQUIRED, *OPTIONAL)
 _STATE_NAMES = ("state", "status", "run_state")
 _STEP_NAMES = ("step", "_step", "global_step", "trainer/global_step", "iteration")
+_COST_NAMES = {
+    "size": ("size",),
+    "compute": ("compute", "flops", "total_training_flops"),
+    "throughput": ("throughput", "tokens_per_second", "throughput/tokens_per_second"),
+}
 
 
 def columns_from(text: str) -> dict[str, str]:
@@ -30,7 +36,7 @@ def columns_from(text: str) -> dict[str, str]:
             raise InputError(
                 f"columns: expected one of {', '.join(COLUMNS)} before '=', got {name!r}.{did_you_mean(name, COLUMNS)}"
             )
-        if not equals or (not column and name not in ("seed", "state", "step")):
+        if not equals or (not column and name not in ("seed", "state", "step", *COSTS)):
             raise InputError(f"columns: expected NAME=COLUMN, such as loss=val_loss, got {part!r}.")
         named[name] = column
     return named
@@ -51,10 +57,16 @@ class Names:
     """Pattern of the names of folders, such as `{variant}_{seed}`."""
     loss_named: bool
     """True if the user named the loss."""
+    costs: Mapping[str, str | None]
+    """Columns of size, compute and throughput as `step`; empty where they are not read."""
 
     @staticmethod
-    def of(columns: Mapping[str, str] | None) -> "Names":
+    def of(columns: Mapping[str, str] | None, *, sized: bool = False) -> "Names":
         """The names that a user gave, and the usual ones in place of the others.
+
+        Args:
+            columns: as given.
+            sized: whether sizes, compute and throughput are read.
 
         Raises:
             InputError: a column that is not read.
@@ -65,6 +77,11 @@ class Names:
                 raise InputError(
                     f"columns: expected one of {', '.join(COLUMNS)}, got {name!r}.{did_you_mean(name, COLUMNS)}"
                 )
+            if name in COSTS and not sized:
+                raise InputError(
+                    f"columns: expected {name} only where sizes are compared, as with addnorm rank --as speedup or --rule, got "
+                    f"{name}={given[name]}. Leave it out."
+                )
         return Names(
             variant=given.get("variant", "variant"),
             seed=given.get("seed", "seed"),
@@ -73,6 +90,7 @@ class Names:
             step=given.get("step"),
             run=given.get("run"),
             loss_named=given.get("loss", "loss") != "loss",
+            costs={name: given.get(name) for name in COSTS} if sized else {},
         )
 
     @property
@@ -82,13 +100,14 @@ class Names:
         return {name: column for name, column in named.items() if column}
 
     def optional(self, known: Mapping[str, Any] | tuple[str, ...], where: str) -> dict[str, str]:
-        """The columns of states and steps that are there.
+        """The columns of states, steps and costs that are there.
 
         Raises:
             InputError: one that the user named is not there.
         """
         read = {}
-        for name, given, usual in (("state", self.state, _STATE_NAMES), ("step", self.step, _STEP_NAMES)):
+        costs = ((name, given, _COST_NAMES[name]) for name, given in self.costs.items())
+        for name, given, usual in (("state", self.state, _STATE_NAMES), ("step", self.step, _STEP_NAMES), *costs):
             if given:
                 if given not in known:
                     raise missing(name, given, known, where)
@@ -131,3 +150,7 @@ class RunRow:
     """None if no column holds states."""
     step: object = None
     """None if no column holds steps."""
+    size: object = None
+    """None if no column holds sizes; so the next two."""
+    compute: object = None
+    throughput: object = None
