@@ -13,7 +13,7 @@ from pathlib import Path
 
 from addnorm.errors import InputError
 from addnorm.statistics.result import Result
-from addnorm.statistics.run_tables.columns import Names, RunRow, columns_from
+from addnorm.statistics.run_tables.columns import COSTS, Names, RunRow, columns_from
 from addnorm.statistics.run_tables.endings import NOT_ENDED, Run, results_of, tells_states
 from addnorm.statistics.run_tables.event_folder import holds_events, read_folder
 from addnorm.statistics.run_tables.files import SUFFIXES, form_of, holds_list, read_rows
@@ -28,6 +28,7 @@ __all__ = [
     "Source",
     "columns_from",
     "is_run_table",
+    "read_curves",
     "read_run_table",
     "read_runs",
     "read_sized_runs",
@@ -121,7 +122,7 @@ def read_sized_runs(
     Raises:
         InputError: as `read_run_table`; a folder; or a run that lacks its size or compute while others have one.
     """
-    names = Names.of(columns, sized=True)
+    names = Names.of(columns, further=COSTS)
     if isinstance(source, str | Path) and Path(source).is_dir():
         raise InputError(
             f"{source}: expected a table with a row for each run, got a folder. Write its runs as a CSV file."
@@ -156,6 +157,45 @@ def read_sized_runs(
     return tuple(made), names.loss, tuple(notes)
 
 
+def read_curves(
+    source: Source, columns: Mapping[str, str] | None = None
+) -> tuple[dict[str, dict[int, dict[float, float]]], str, tuple[Sentence, ...]]:
+    """Loss by variant, seed and step; the column of the loss; and notes on runs that have not ended.
+
+    Raises:
+        InputError: as `read_run_table`, a folder, or a table without steps.
+    """
+    names = Names.of(columns)
+    if isinstance(source, str | Path) and Path(source).is_dir():
+        raise InputError(
+            f"{source}: expected a table with a row for each run and step, got a folder. Write it as a CSV file."
+        )
+    rows, separator = _rows(source, names)
+    notation = Notation.of((row.loss for row in rows if isinstance(row.loss, str)), separator)
+    curves: dict[str, dict[int, dict[float, float]]] = {}
+    ended = {}
+    for row in rows:
+        run = _run(row, names, notation)
+        if run.step is None:
+            raise InputError(
+                f"{row.where}: expected the step of the row, got none. Name the column of steps with --columns step=NAME."
+            )
+        if run.loss is None:
+            continue
+        curve = curves.setdefault(run.variant, {}).setdefault(run.seed, {})
+        if run.step in curve:
+            raise InputError(
+                f"{row.where}: expected one loss of variant {run.variant!r} at seed {run.seed} and step {run.step:.10g}, got a "
+                "second one. Keep the row of the run that ended."
+            )
+        curve[run.step] = run.loss
+        ended[run.variant, run.seed] = run
+    if not curves:
+        raise InputError(f"{_place(source)}: expected a row for each run and step, got none with a loss.")
+    _, notes = results_of(list(ended.values()), names.loss, names.state)
+    return curves, names.loss, tuple(notes)
+
+
 def _require_sizes(rows: Sequence[RunRow]) -> None:
     """Refuse rows of one variant and seed that may be one run at several steps, or runs of several sizes."""
     first: dict[tuple[str, str], RunRow] = {}
@@ -163,9 +203,9 @@ def _require_sizes(rows: Sequence[RunRow]) -> None:
         other = first.setdefault((str(row.variant), str(row.seed)), row)
         if row.size is None and row.seed is not None and row.step != other.step and row.compute != other.compute:
             raise InputError(
-                f"{row.where}: expected to know whether this is another run than {other.where} or the same run at a later step, "
-                "got another step and another compute. Name the column of sizes with --columns size=NAME, or leave the steps out "
-                "with --columns step=."
+                f"{row.where}: expected to know whether this is another run than {other.where} or the same at a later step, "
+                "got another step and another compute. Name the column of sizes with --columns size=NAME, or leave the "
+                "steps out with --columns step=."
             )
 
 

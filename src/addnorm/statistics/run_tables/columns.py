@@ -1,6 +1,6 @@
 """Names of the columns that are read, and the cells of one row by what they mean."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,11 +8,15 @@ from addnorm.errors import InputError, did_you_mean
 
 REQUIRED = ("variant", "seed", "loss")
 COSTS = ("size", "compute", "throughput")
-OPTIONAL = ("state", "step", "run", *COSTS)
+ITEMS = ("item", "document", "task")
+OPTIONAL = ("state", "step", "run", *COSTS, *ITEMS)
 COLUMNS = (*REQUIRED, *OPTIONAL)
 _STATE_NAMES = ("state", "status", "run_state")
 _STEP_NAMES = ("step", "_step", "global_step", "trainer/global_step", "iteration")
-_COST_NAMES = {
+_USUAL_NAMES = {
+    "item": ("item", "item_id", "doc_id", "question_id"),
+    "document": ("document",),
+    "task": ("task",),
     "size": ("size",),
     "compute": ("compute", "flops", "total_training_flops"),
     "throughput": ("throughput", "tokens_per_second", "throughput/tokens_per_second"),
@@ -36,7 +40,7 @@ def columns_from(text: str) -> dict[str, str]:
             raise InputError(
                 f"columns: expected one of {', '.join(COLUMNS)} before '=', got {name!r}.{did_you_mean(name, COLUMNS)}"
             )
-        if not equals or (not column and name not in ("seed", "state", "step", *COSTS)):
+        if not equals or (not column and name not in ("seed", "state", "step", *COSTS, *ITEMS)):
             raise InputError(f"columns: expected NAME=COLUMN, such as loss=val_loss, got {part!r}.")
         named[name] = column
     return named
@@ -57,16 +61,16 @@ class Names:
     """Pattern of the names of folders, such as `{variant}_{seed}`."""
     loss_named: bool
     """True if the user named the loss."""
-    costs: Mapping[str, str | None]
-    """Columns of size, compute and throughput as `step`; empty where they are not read."""
+    further: Mapping[str, str | None]
+    """Further columns by what they mean (`COSTS` or `ITEMS`), each as `step`."""
 
     @staticmethod
-    def of(columns: Mapping[str, str] | None, *, sized: bool = False) -> "Names":
+    def of(columns: Mapping[str, str] | None, *, further: Sequence[str] = ()) -> "Names":
         """The names that a user gave, and the usual ones in place of the others.
 
         Args:
             columns: as given.
-            sized: whether sizes, compute and throughput are read.
+            further: what is read besides, of `COSTS` or `ITEMS`.
 
         Raises:
             InputError: a column that is not read.
@@ -77,10 +81,10 @@ class Names:
                 raise InputError(
                     f"columns: expected one of {', '.join(COLUMNS)}, got {name!r}.{did_you_mean(name, COLUMNS)}"
                 )
-            if name in COSTS and not sized:
+            if name in (*COSTS, *ITEMS) and name not in further:
+                where = "--as speedup or --rule" if name in COSTS else "--as downstream"
                 raise InputError(
-                    f"columns: expected {name} only where sizes are compared, as with addnorm rank --as speedup or --rule, got "
-                    f"{name}={given[name]}. Leave it out."
+                    f"columns: expected {name} only with addnorm rank {where}, got {name}={given[name]}. Leave it out."
                 )
         return Names(
             variant=given.get("variant", "variant"),
@@ -90,7 +94,7 @@ class Names:
             step=given.get("step"),
             run=given.get("run"),
             loss_named=given.get("loss", "loss") != "loss",
-            costs={name: given.get(name) for name in COSTS} if sized else {},
+            further={name: given.get(name) for name in further},
         )
 
     @property
@@ -100,14 +104,14 @@ class Names:
         return {name: column for name, column in named.items() if column}
 
     def optional(self, known: Mapping[str, Any] | tuple[str, ...], where: str) -> dict[str, str]:
-        """The columns of states, steps and costs that are there.
+        """The columns of states, steps and what else is read that are there.
 
         Raises:
             InputError: one that the user named is not there.
         """
         read = {}
-        costs = ((name, given, _COST_NAMES[name]) for name, given in self.costs.items())
-        for name, given, usual in (("state", self.state, _STATE_NAMES), ("step", self.step, _STEP_NAMES), *costs):
+        further = ((name, given, _USUAL_NAMES[name]) for name, given in self.further.items())
+        for name, given, usual in (("state", self.state, _STATE_NAMES), ("step", self.step, _STEP_NAMES), *further):
             if given:
                 if given not in known:
                     raise missing(name, given, known, where)
@@ -151,6 +155,9 @@ class RunRow:
     step: object = None
     """None if no column holds steps."""
     size: object = None
-    """None if no column holds sizes; so the next two."""
+    """None if no column holds sizes; so the others."""
     compute: object = None
     throughput: object = None
+    item: object = None
+    document: object = None
+    task: object = None

@@ -48,11 +48,11 @@ def read_rows(path: Path, names: Names) -> tuple[list[RunRow], str | None]:
     Raises:
         InputError: no such file, not text, a row that does not fit the header, or a missing column.
     """
-    text, form = _text(path), form_of(path)
+    text, form = read_text(path), form_of(path)
     if form in (".csv", ".tsv"):
         return _separated(text, path, names, "\t" if form == ".tsv" else ",")
     if form == ".json":
-        records = _decoded(text, str(path))
+        records = decoded(text, str(path))
         if not isinstance(records, list):
             raise InputError(f"{path}: expected a list of objects, got {type(records).__name__}.")
         places = ((f"{path}, $[{number}]", record) for number, record in enumerate(records))
@@ -60,14 +60,19 @@ def read_rows(path: Path, names: Names) -> tuple[list[RunRow], str | None]:
         # Not `splitlines`: JSON may hold U+2028 and others that it takes for ends of lines.
         lines = enumerate(text.replace("\r\n", "\n").split("\n"), start=1)
         places = (
-            (where, _decoded(line, where))
+            (where, decoded(line, where))
             for where, line in ((f"{path}, line {number}", line) for number, line in lines)
             if line.strip()
         )
     return [row_of_object(record, names, where) for where, record in places], None
 
 
-def _text(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """The text of a file, also of a compressed one.
+
+    Raises:
+        InputError: no such file, or not text.
+    """
     try:
         data = path.read_bytes()
         if data.startswith(_GZIP):
@@ -201,7 +206,12 @@ def _shortened(cells: Sequence[str]) -> str:
     return ", ".join(cell if len(cell) <= 20 else f"{cell[:20]}…" for cell in cells[:6])
 
 
-def _decoded(text: str, where: str) -> Any:
+def decoded(text: str, where: str) -> Any:
+    """The value of a JSON text.
+
+    Raises:
+        InputError: not JSON, or an object that names a field twice.
+    """
     try:
         return json.loads(text, object_pairs_hook=_without_repeats, parse_float=_exact)
     except json.JSONDecodeError as error:

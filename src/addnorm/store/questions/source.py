@@ -10,6 +10,7 @@ from addnorm.references import names_printed_results
 from addnorm.statistics import Result, kuang_2025, read_published
 from addnorm.statistics.measure import LOSS, Direction, Metric, measure_of
 from addnorm.statistics.run_tables import Run, SizedRuns, Source, is_run_table, read_run_table, read_sized_runs
+from addnorm.statistics.run_tables import read_curves as table_curves
 from addnorm.store.results import results
 from addnorm.store.study import StudyFolder
 from addnorm.words import Sentence
@@ -120,6 +121,20 @@ def read_sizes(
         measure=runs.measure,
         warnings=(*left_out, *runs.warnings),
     )
+
+
+def read_curves(
+    source: Source, columns: Mapping[str, str] | None = None, unit: str | None = None
+) -> tuple[dict[str, dict[int, dict[float, float]]], Metric, tuple[Sentence, ...]]:
+    """Loss by variant, seed and step, of a table with a row per run and step.
+
+    Raises:
+        InputError: not a table, or one without steps.
+    """
+    if not is_run_table(source):
+        raise InputError(f"{source}: expected a table with a row for each run and step, such as a CSV file.")
+    curves, column, notes = table_curves(source, columns)
+    return curves, measure_of(column, "lower", unit), notes
 
 
 def columns_of_no_table(path: Path, given: str = "columns are given") -> InputError:
