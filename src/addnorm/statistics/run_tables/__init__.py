@@ -16,9 +16,11 @@ from addnorm.statistics.result import Result
 from addnorm.statistics.run_tables.columns import COSTS, Names, RunRow, columns_from
 from addnorm.statistics.run_tables.endings import NOT_ENDED, Run, results_of, tells_states
 from addnorm.statistics.run_tables.event_folder import holds_events, read_folder
-from addnorm.statistics.run_tables.files import SUFFIXES, form_of, holds_list, read_rows
+from addnorm.statistics.run_tables.files import SUFFIXES, form_of, holds_list
+from addnorm.statistics.run_tables.logs import holds_logs
 from addnorm.statistics.run_tables.numerals import NotANumber, Notation, is_missing, number, stripped, whole
 from addnorm.statistics.run_tables.records import Source, is_in_memory, read_records
+from addnorm.statistics.run_tables.trackers import is_database, read_any
 from addnorm.words import Sentence, say
 
 __all__ = [
@@ -56,9 +58,9 @@ def is_run_table(source: Source) -> bool:
         return True
     path = Path(source)  # type: ignore[arg-type]
     if path.is_dir():
-        return not (path / "study.json").exists() and holds_events(path)
+        return not (path / "study.json").exists() and (holds_events(path) or holds_logs(path))
     form = form_of(path)
-    return form in SUFFIXES or (form == ".json" and path.is_file() and holds_list(path))
+    return form in SUFFIXES or is_database(path) or (form == ".json" and path.is_file() and holds_list(path))
 
 
 def read_runs(source: Source, columns: Mapping[str, str] | None = None) -> tuple[Result, ...]:
@@ -86,7 +88,7 @@ def read_run_table(source: Source, columns: Mapping[str, str] | None = None, *, 
     metric, state_column = names.loss, names.state
     where = _place(source)
     path = Path(source) if isinstance(source, str | Path) else None
-    if path is not None and path.is_dir():
+    if path is not None and path.is_dir() and holds_events(path):
         runs, metric, notes = read_folder(path, names)
     else:
         runs = _runs(*_rows(source, names), names)
@@ -123,9 +125,9 @@ def read_sized_runs(
         InputError: as `read_run_table`; a folder; or a run that lacks its size or compute while others have one.
     """
     names = Names.of(columns, further=COSTS)
-    if isinstance(source, str | Path) and Path(source).is_dir():
+    if isinstance(source, str | Path) and holds_events(Path(source)):
         raise InputError(
-            f"{source}: expected a table with a row for each run, got a folder. Write its runs as a CSV file."
+            f"{source}: expected a table with a row for each run, got a folder of events. Write its runs as a CSV file."
         )
     rows, separator = _rows(source, names)
     _require_sizes(rows)
@@ -217,7 +219,7 @@ def _rows(source: Source, names: Names) -> tuple[list[RunRow], str | None]:
     rows, separator = (
         (read_records(source, names), None)  # type: ignore[arg-type]
         if is_in_memory(source)
-        else read_rows(Path(source), names)  # type: ignore[arg-type]
+        else read_any(Path(source), names)  # type: ignore[arg-type]
     )
     if not tells_states([row.state for row in rows]) and not names.state:
         rows = [replace(row, state=None) for row in rows]
@@ -229,7 +231,7 @@ def _runs(rows: Sequence[RunRow], separator: str | None, names: Names) -> list[R
     notation = Notation.of((row.loss for row in rows if isinstance(row.loss, str)), separator)
     by_cell: dict[tuple[str, int], list[Run]] = {}
     for place, row in enumerate(rows):
-        run = _run(row if names.seed else replace(row, seed=place), names, notation)
+        run = _run(row if names.seed or names.tells_seed else replace(row, seed=place), names, notation)
         by_cell.setdefault((run.variant, run.seed), []).append(run)
     return [_last(steps) for steps in by_cell.values()]
 
@@ -253,6 +255,9 @@ def _last(rows: Sequence[Run]) -> Run:
 
 def _run(row: RunRow, names: Names, notation: Notation) -> Run:
     variant = _variant(row.variant, names.variant, row.where)
+    if names.run is not None and row.seed is None:
+        parts = names.parts_of(variant, row.where)
+        variant, row = parts.get("variant", variant), replace(row, seed=parts.get("seed"))
     try:
         seed = whole(row.seed)
     except NotANumber:

@@ -1,5 +1,6 @@
 """Names of the columns that are read, and the cells of one row by what they mean."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -100,8 +101,47 @@ class Names:
     @property
     def required(self) -> dict[str, str]:
         """The columns that every row has to have."""
-        named = {"variant": self.variant, "seed": self.seed, "loss": self.loss}
+        # With a form of the runs' names, the column `variant` holds them, and they tell the seed.
+        named = {"variant": self.variant, "seed": "" if self.tells_seed else self.seed, "loss": self.loss}
         return {name: column for name, column in named.items() if column}
+
+    @property
+    def tells_seed(self) -> bool:
+        """True if the runs' names tell the seed."""
+        return self.run is not None and "{seed}" in self.run
+
+    def parts_of(self, run: str, where: str) -> dict[str, str]:
+        """The parts of a run's name that its form has: `variant`, `seed` or both.
+
+        Raises:
+            InputError: a name of another form.
+        """
+        parts = self.matched(run)
+        if parts is None:
+            raise InputError(
+                f"{where}: expected a run's name of the form {self.run!r}, got {run!r}. Correct run= of the columns; * stands "
+                "for anything."
+            )
+        return parts
+
+    def matched(self, run: str) -> dict[str, str] | None:
+        """The parts of a name, or None for one of another form.
+
+        Raises:
+            InputError: a form without `{variant}` and `{seed}`, or with one of them twice.
+        """
+        form = self.run or ""
+        if max(form.count("{variant}"), form.count("{seed}")) != 1:
+            raise InputError(f"columns: expected run={{variant}}_{{seed}} or another form with them, got run={form!r}.")
+        escaped = re.escape(form).replace(r"\{variant\}", "(?P<variant>.+?)").replace(r"\{seed\}", r"(?P<seed>\d+)")
+        found = re.fullmatch(escaped.replace(r"\*", ".*"), run)
+        return None if found is None else found.groupdict()
+
+    def runs_in(self, header: Sequence[str]) -> dict[str, dict[str, str]]:
+        """Columns of a wide table that hold runs, with what their names tell; none if a column tells the variant."""
+        if self.run is None or (self.variant in header and "{variant}" in self.run):
+            return {}
+        return {column: parts for column in header if (parts := self.matched(column)) is not None}
 
     def optional(self, known: Mapping[str, Any] | tuple[str, ...], where: str) -> dict[str, str]:
         """The columns of states, steps and what else is read that are there.
