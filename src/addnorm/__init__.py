@@ -31,6 +31,9 @@ _HOMES = {
     "trend": "addnorm.store.trend",
     "noise": "addnorm.store.questions.noise",
     "judge": "addnorm.store.questions.judge",
+    "rule": "addnorm.store.questions.rule",
+    "downstream": "addnorm.store.questions.downstream",
+    "speedup": "addnorm.store.questions.speedup",
     "explain": "addnorm.insight.scalars.explain",
     "inspect": "addnorm.insight.inspect",
     "ablate": "addnorm.insight.ablation",
@@ -72,8 +75,11 @@ if TYPE_CHECKING:
     from addnorm.redundancy import equivalent as equivalent
     from addnorm.redundancy import lint as lint
     from addnorm.reporting.report import report as report
+    from addnorm.store.questions.downstream import downstream as downstream
     from addnorm.store.questions.judge import judge as judge
     from addnorm.store.questions.noise import noise as noise
+    from addnorm.store.questions.rule import rule as rule
+    from addnorm.store.questions.speedup import speedup as speedup
     from addnorm.store.trend import trend as trend
     from addnorm.study.loading import load_study as load_study
     from addnorm.supervision.run import run as run
@@ -91,6 +97,7 @@ __all__ = [
     "attend",
     "audit",
     "depth_matrix",
+    "downstream",
     "equivalent",
     "explain",
     "extrapolate",
@@ -111,9 +118,11 @@ __all__ = [
     "preset",
     "rank",
     "report",
+    "rule",
     "run",
     "save_hf",
     "save_patch",
+    "speedup",
     "symmetries",
     "trend",
     "unpatch",
