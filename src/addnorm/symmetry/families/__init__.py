@@ -15,6 +15,7 @@ from addnorm.symmetry.families import (
     shift,
     stream_basis,
     stream_mean,
+    stream_scale,
     unit,
     value_output,
 )
@@ -46,6 +47,7 @@ COUNTED = (
     embedding_position,
     bias,
     stream_basis,
+    stream_scale,
 )
 """Families in the order in which they are counted and reported."""
 
