@@ -20,6 +20,8 @@ from addnorm.testing.contract import shrunk
 
 _SIZES = ({"width": 8, "hidden": 5, "heads": 2}, {"width": 4, "hidden": 3, "heads": 2})
 """Sizes of reduced models, the first that fits."""
+_SHALLOW = 4
+"""Depth from which the smallest sizes are taken: a count takes seconds, and grows with the cube of the model's numbers."""
 _VOCAB = 27
 """Tokens. What sees tokens alone must not have fewer inputs than it has numbers."""
 
@@ -31,7 +33,7 @@ def reduced(spec: ModelSpec) -> ModelSpec:
         InputError: even the smallest has too many numbers for a count.
     """
     count = 0
-    for sizes in _SIZES:
+    for sizes in _SIZES[spec.depth > _SHALLOW :]:
         heads = {"kv_heads": None if spec.kv_heads is None else 1}
         small = shrunk(spec, vocab=_VOCAB, max_seq=16, depth=spec.depth, attention="reference", **(sizes | heads))
         if small.heads == 1:
@@ -62,7 +64,7 @@ def groups_of(model: Transformer, rooms: Sequence[str] = MECHANISM_ROOMS) -> dic
 def identifiable(spec: ModelSpec, groups: Mapping[str, Sequence[str]] | None = None) -> dict[str, LearnedNumbers]:
     """Count, per group, the learned numbers that can matter when all other parameters may be chosen to fit.
 
-    The embeddings are held fixed: a rotation of the stream does not count as a change of a mechanism.
+    A rotation of the stream does not count as a change of a mechanism that reads it.
 
     Args:
         spec: of any size; its reduced model is analysed.
@@ -80,7 +82,7 @@ def identifiable(spec: ModelSpec, groups: Mapping[str, Sequence[str]] | None = N
     """
     model, tokens = _analysed(reduced(spec))
     chosen = groups_of(model, JOINT_ROOMS) if groups is None else groups
-    return learned_numbers(model, tokens, chosen, fixed=("embedding.weight",)) if chosen else {}
+    return learned_numbers(model, tokens, chosen, upright="embedding.weight") if chosen else {}
 
 
 @functools.lru_cache(maxsize=1)

@@ -17,6 +17,7 @@ from addnorm.symmetry.families import (
     stream_mean,
     stream_scale,
     unit,
+    unseen,
     value_output,
 )
 from addnorm.symmetry.families._signature import Signature as Signature
@@ -31,6 +32,7 @@ CLAIMING = (
     inner_basis,
     embedding_position,
     shift,
+    unseen,
     stream_mean,
     bias,
 )
@@ -43,6 +45,7 @@ COUNTED = (
     unit,
     factor,
     inner_basis,
+    unseen,
     stream_mean,
     embedding_position,
     bias,
