@@ -91,6 +91,8 @@ class Requirements:
     gains: list[Gain] = field(default_factory=list)
     frozen: set[str] = field(default_factory=set)
     """Parameters that an operation without a rule reads."""
+    images: set[int] = field(default_factory=set)
+    """Channels behind an activation."""
     _equal: list[tuple[Ids, Ids, bool]] = field(default_factory=list)
     _alike: list[tuple[Ids, Ids]] = field(default_factory=list)
     _together: list[tuple[Ids, Ids]] = field(default_factory=list)
@@ -143,7 +145,7 @@ class Requirements:
             solved = _Solution(self, foldable, backward)
             locked = [at for at in foldable if not solved.only_read(self.gains[at])]
             if not locked:
-                return solved.cells()
+                return _Solution(self, foldable, backward, merged=True).cells()
             for at in locked:
                 foldable.remove(at)
                 gain = self.gains[at]
@@ -167,11 +169,15 @@ class Requirements:
 class _Solution:
     """Components of equal channels, with their parity and requirements."""
 
-    def __init__(self, given: Requirements, foldable: Iterable[int], backward: Iterable[int]) -> None:
+    def __init__(
+        self, given: Requirements, foldable: Iterable[int], backward: Iterable[int], *, merged: bool = False
+    ) -> None:
         self.given = given
         self.foldable, self.backward = tuple(foldable), tuple(backward)
         count = given.count
-        folded = [(given.gains[at].before, given.gains[at].after, False) for at in self.backward]
+        # Without its gain, a norm's result has the basis of what it read.
+        gone = (*self.backward, *(self.foldable if merged else ()))
+        folded = [(given.gains[at].before, given.gains[at].after, False) for at in gone]
         rows, columns = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
         for one, other, dual in (*given._equal, *folded):
             kept = (one >= 0) & (other >= 0)
