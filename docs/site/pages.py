@@ -47,6 +47,7 @@ def copy(root: Path, out: Path) -> dict[str, object]:
             "Benchmarks": "docs/benchmarks.md",
             "Biases under joints": "docs/bias-table.md",
             "Shipped residuals": "docs/shipped-residuals.md",
+            "Learned numbers": "docs/learned-numbers.md",
         },
         "Inside": {
             "Architecture": "ARCHITECTURE.md",
