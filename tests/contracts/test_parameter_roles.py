@@ -83,6 +83,11 @@ OF_MECHANISMS = {
     "gated_streams": {r"residual\.gain": "vector", r"residual\.(down|up|inject)": "hidden_matrix"},
     "wide": {r"residual\.beta": "vector"},
     "block_attention": {r"residual\.query": "vector"},
+    "kronecker_streams": {
+        r"residual\.offset": "vector",
+        r"residual\.weight": "hidden_matrix",
+        r"residual\.factor": "scalar",
+    },
     "initial_state": {r"residual\.mixture": "vector"},
     "hyper_connections": {
         r"residual\.(offset|close_offset)": "vector",
