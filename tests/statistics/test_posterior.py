@@ -9,8 +9,8 @@ from scipy.stats import binom, t
 
 from addnorm.cli import main
 from addnorm.statistics import Ranking, Result, rank
+from addnorm.statistics.effects.posterior import posteriors
 from addnorm.statistics.measure import measure_of
-from addnorm.statistics.posterior import posteriors
 
 
 def ranking(losses: np.ndarray, margin: float = 0.005, **more: object) -> Ranking:

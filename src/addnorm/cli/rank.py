@@ -76,7 +76,7 @@ def command(options: Options) -> int:
     from addnorm.reporting.sections import ranking as tables
     from addnorm.reporting.sections import tuning as tuning_tables
     from addnorm.statistics.conclusion import conclusion
-    from addnorm.statistics.posterior import posteriors
+    from addnorm.statistics.effects.posterior import posteriors
     from addnorm.statistics.run_tables import columns_from
 
     if options.rule:

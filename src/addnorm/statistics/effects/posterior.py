@@ -9,8 +9,8 @@ with the standard error and the degrees of freedom of the verdict's interval. `b
 the margin, `equivalent` of one within it. A verdict holds for all comparisons of a study together; these probabilities are of
 one comparison each, and are no substitute for it: of many variants without an effect, some are probably better.
 
-Source: Box & Tiao 1973, "Bayesian Inference in Statistical Analysis", 2.4 and 2.5 (flat priors give the t distribution);
-Kruschke 2018, Adv. Methods Pract. Psychol. Sci. 1, 270-280 (a region of practical equivalence).
+Source: a flat prior gives the t distribution: any text on Bayesian inference; Kruschke 2018, doi:10.1177/2515245918771304 (a
+region of practical equivalence).
 Differs from the source: the noise is estimated, not integrated over, where it is pooled.
 """
 
