@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from addnorm.statistics.downstream import compare_items
+from addnorm.statistics.effects.downstream import compare_items
 
 
 @dataclass(frozen=True)

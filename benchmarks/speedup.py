@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from addnorm.statistics.speedup import SizeRuns, speedup
+from addnorm.statistics.effects.speedup import SizeRuns, speedup
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from statsmodels.stats.contingency_tables import mcnemar
 import addnorm
 from addnorm.cli import main
 from addnorm.errors import InputError, UnknownName
-from addnorm.statistics.downstream import compare_items
+from addnorm.statistics.effects.downstream import compare_items
 
 SIMULATION = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "item_scores.py"))
 Setting = SIMULATION["Setting"]

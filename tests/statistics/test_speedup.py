@@ -13,8 +13,8 @@ from scipy.stats import binom, t
 import addnorm
 from addnorm.cli import main
 from addnorm.errors import InputError, UnknownName
-from addnorm.statistics.equal_loss import steps_to_equal_loss
-from addnorm.statistics.speedup import SizeRuns, _Fit, speedup
+from addnorm.statistics.effects.equal_loss import steps_to_equal_loss
+from addnorm.statistics.effects.speedup import SizeRuns, _Fit, speedup
 
 SIMULATION = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "speedup.py"))
 Setting = SIMULATION["Setting"]

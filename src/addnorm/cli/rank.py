@@ -50,6 +50,8 @@ class Options:
     """Another question of the same runs. `speedup`: compute that the reference needs for a variant's loss, from runs at two
     sizes or more (column `compute`). `steps`: steps to equal loss, from curves (column `step`). `downstream`: scores of items
     (samples of lm-evaluation-harness, logs of Inspect, or a table with a row per item), over items, documents and seeds."""
+    posterior: bool = False
+    """Also show how probable it is that each variant is better, equivalent, or worse. Never in place of the verdict."""
     rule: str = ""
     """Ask instead whether the table satisfies a written rule, and how often chance alone does: a YAML file, or one of
     modded-nanogpt, modded-nanogpt-medium, modded-nanogpt-optimization, parameter-golf, parameter-golf-average, marin-gate-1,
@@ -74,6 +76,7 @@ def command(options: Options) -> int:
     from addnorm.reporting.sections import ranking as tables
     from addnorm.reporting.sections import tuning as tuning_tables
     from addnorm.statistics.conclusion import conclusion
+    from addnorm.statistics.effects.posterior import posteriors
     from addnorm.statistics.run_tables import columns_from
 
     if options.rule:
@@ -98,6 +101,11 @@ def command(options: Options) -> int:
         say=print_message,
     )
     ranking = ranked.to_json()
+    probable = posteriors(ranked) if options.posterior else {}
+    for row in ranking["variants"] if options.posterior else ():
+        for reference, versus in row["versus"].items():
+            found = probable.get((row["variant"], reference))
+            versus["posterior"] = None if found is None else found.to_json()
     if options.json:
         print_json(ranking)
     elif options.csv:
@@ -106,12 +114,27 @@ def command(options: Options) -> int:
         print("\n".join(ranking_latex.latex(ranking).values()), end="")
     else:
         print(tables.text(ranking, page_width()))
+        if options.posterior:
+            print(_probabilities(probable, page_width()))
         if ranking["tuning"] is not None:
             print(tuning_tables.text(ranking["tuning"], page_width()))
         if (options.dir / "study.json").exists():
             print(_next_commands(options.dir))
             print("\n".join(("", *(fill(sentence, page_width()) for sentence in conclusion(ranked)))))
     return 0
+
+
+def _probabilities(probable: Mapping[tuple[str, str], Any], width: int) -> str:
+    from addnorm.reporting.formats.table import Column, ResultTable
+
+    about = (
+        "Probabilities of each comparison by itself, with a flat prior and the noise of the verdicts. They are no verdicts: of "
+        "many variants without an effect, some are probably better."
+    )
+    rows = [{"variant": name, "versus": other, **each.to_json()} for (name, other), each in probable.items()]
+    shares = [Column(name, form=lambda share: f"{share:.3f}") for name in ("better", "equivalent", "worse")]
+    table = ResultTable([Column("variant", side="l"), Column("versus", side="l"), *shares], rows)
+    return "\n".join((fill(about, width), "", table.text(width)))
 
 
 def _print(options: Options, content: dict[str, Any], text: Callable[[Mapping[str, Any], int], str]) -> int:
@@ -128,7 +151,7 @@ def _one_reference(options: Options, question: str, *unread: str) -> str | None:
     Raises:
         InputError: one of them is given, or two references.
     """
-    for name in ("exclude", "csv", "latex", *unread):
+    for name in ("exclude", "csv", "latex", "posterior", *unread):
         if getattr(options, name) not in (None, "", False, ()):
             raise InputError(f"--{name}: expected no such option with {question}, got one. Leave it out.")
     if len(options.reference) > 1:

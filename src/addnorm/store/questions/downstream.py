@@ -8,7 +8,7 @@ import numpy as np
 
 from addnorm.errors import InputError, UnknownName
 from addnorm.fields import JsonFields
-from addnorm.statistics.downstream import ItemComparison, compare_items, verdict_of
+from addnorm.statistics.effects.downstream import ItemComparison, compare_items, verdict_of
 from addnorm.statistics.measure import Direction, measure_of
 from addnorm.statistics.run_tables import Source
 from addnorm.statistics.run_tables.samples import ItemTable, Run, read_items

@@ -7,11 +7,11 @@ from typing import Any, Literal
 import numpy as np
 
 from addnorm.errors import InputError, UnknownName
-from addnorm.statistics.equal_loss import EqualLoss, steps_to_equal_loss
+from addnorm.statistics.effects.equal_loss import EqualLoss, steps_to_equal_loss
+from addnorm.statistics.effects.speedup import SizeRuns, Speedup
+from addnorm.statistics.effects.speedup import speedup as fitted_speedup
 from addnorm.statistics.measure import Metric
 from addnorm.statistics.run_tables import Run, Source
-from addnorm.statistics.speedup import SizeRuns, Speedup
-from addnorm.statistics.speedup import speedup as fitted_speedup
 from addnorm.store.questions.source import SizedSource, read_curves, read_sizes
 from addnorm.words import Sentence, say
 

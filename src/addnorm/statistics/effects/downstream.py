@@ -22,9 +22,10 @@ is (b - c) / sqrt(b + c), which is McNemar's test.
 
 Without seeds the answer is about two checkpoints and other items like these; with seeds it is about two ways to train.
 
-Source: McNemar 1947, Psychometrika 12, 153-157; Tango 1998, Stat. Med. 17, 891-908; Cameron, Gelbach & Miller 2011, J. Bus.
-Econ. Stat. 29, 238-249 (several directions of clustering); Miller 2024, arXiv:2411.00640 (paired and clustered errors of
-evaluations). Differs from the source: degrees of freedom of the sum, and its floor at V_items.
+Source: McNemar 1947, Psychometrika 12, 153-157; Tango 1998, Stat. Med. 17, 891-908; Cameron et al. 2011,
+doi:10.1198/jbes.2010.07136 (several directions of clustering); Miller 2024, arXiv:2411.00640 (paired and clustered errors of
+evaluations).
+Differs from the source: degrees of freedom of the sum, and its floor at V_items.
 """
 
 import math
@@ -63,7 +64,7 @@ class ItemComparison(JsonFields):
     """Items that only the first model has right; None if scores are not right or wrong, or with seeds."""
     only_second: int | None
     unpaired_z: Interval
-    """What sqrt(se^2 + se^2) of the two models' own standard errors gives, as lm-eval does."""
+    """Interval by sqrt(se^2 + se^2) of the two models' own standard errors, as lm-eval computes it."""
 
     def to_json(self) -> dict[str, object]:
         """The fields as plain JSON values; an infinite number of degrees of freedom is None."""
@@ -197,7 +198,7 @@ def _score_interval(right: int, wrong: int, number: int, z: float) -> Interval:
 
 
 def _root(falling: Callable[[float], float], low: float, high: float) -> float:
-    """Where a falling function crosses zero."""
+    """Find the place where a falling function crosses zero."""
     for _ in range(60):
         middle = (low + high) / 2
         low, high = (middle, high) if falling(middle) > 0 else (low, middle)

@@ -1,4 +1,4 @@
-r"""What a variant is worth in compute: how much of it the reference needs for the variant's loss.
+r"""Worth of a variant in compute: how much of it the reference needs for the variant's loss.
 
 The reference's loss falls with the compute C of a run, and a variant that is worth a factor m of compute has the loss that the
 reference would have at m C:
