@@ -152,6 +152,12 @@ def unit_orders(found: Cells, weights: Weights) -> list[list[tuple[str, int, Ten
     _, unit = csgraph.connected_components(graph, directed=False)
     linked = np.zeros(number, bool)
     linked[rows] = linked[columns] = True
+    # Outputs have an order, and so have the parts of heads.
+    for each in given.pinned:
+        linked[np.isin(unit, unit[found.component[each[each >= 0]]])] = False
+    for cell in found.cells:
+        if cell.roles:
+            linked[np.isin(unit, unit[cell.components])] = False
     signature: dict[int, list[tuple[int, int]]] = {}
     for at, use in enumerate(given.uses):
         component = np.where(use.channels >= 0, found.component[use.channels], -1)

@@ -91,6 +91,8 @@ class Requirements:
     gains: list[Gain] = field(default_factory=list)
     frozen: set[str] = field(default_factory=set)
     """Parameters that an operation without a rule reads."""
+    pinned: list[Ids] = field(default_factory=list)
+    """Channels whose order matters, such as those of an output."""
     images: set[int] = field(default_factory=set)
     """Channels behind an activation."""
     _equal: list[tuple[Ids, Ids, bool]] = field(default_factory=list)

@@ -92,6 +92,7 @@ def _stop(given: Requirements, state: Any) -> None:
         for each in (state.first, state.second):
             if each is not None:
                 given.kind(_ids(each.unique()), "still")
+                given.pinned.append(_ids(each.unique()))
     elif isinstance(state, _Parameter):
         given.frozen.add(state.name)
     elif isinstance(state, tuple):
@@ -257,7 +258,7 @@ class _Operation:
         if torch.equal(first, second) and one.second is None and other.second is None:
             return _Entries(first, None, one.plain and other.plain)
         a, b = _of_one_token(first), _of_one_token(second)
-        if not one.plain and not other.plain and a.shape == b.shape and torch.equal(a.unique(), b.unique()):
+        if not one.plain and not other.plain and a.shape == b.shape and not bool((a == b).any()):
             return _Entries(first, second, False)
         if not one.plain or not other.plain or one.second is not None or other.second is not None:
             raise _Stop
@@ -347,6 +348,7 @@ class _Operation:
         channels = _ids(_of_one_token(state.first))
         self.given.alone(channels)
         self.given.kind(channels, "positive")
+        self.given.alike(channels, channels)
         return state
 
     def _applied(self) -> _Entries:
@@ -518,7 +520,13 @@ class _Operation:
         raise _Stop
 
     def _joined(self) -> Any:
-        parts = [self.states[each] for each in self.named["tensors"]]
+        # An empty cache, which a first call joins its keys to, has no entries.
+        parts = [
+            self.states[each]
+            if isinstance(self.states[each], _Entries) or 0 not in each.meta["val"].shape
+            else _Entries(torch.zeros(each.meta["val"].shape, dtype=torch.int64))
+            for each in self.named["tensors"]
+        ]
         if not all(isinstance(each, _Entries) and not each.squared for each in parts):
             raise _Stop
 
@@ -526,6 +534,7 @@ class _Operation:
             made: Tensor = self.node.target(tensors, *self.node.args[1:], **self.node.kwargs)  # type: ignore[operator]
             return made
 
+        parts = [each for each in parts if each.first.numel()]
         first = run([each.first for each in parts])
         is_plain = all(each.plain for each in parts)
         if any(each.second is not None for each in parts):
