@@ -57,7 +57,7 @@ def test_an_unclear_rank_is_said() -> None:
     network = nn.Sequential(*[nn.Linear(2, 2, bias=False) for _ in range(2)])
     inputs = torch.randn(20, 2)
     assert learned_numbers(network, inputs, {"first": ["0.weight"]})["first"].matter == 0
-    with pytest.raises(addnorm.errors.UnknownName, match="no parameter '2.weight'"):
+    with pytest.raises(addnorm.errors.UnknownName, match=r"no parameter '2\.weight'"):
         learned_numbers(network, inputs, {"first": ["2.weight"]})
 
 
@@ -82,7 +82,17 @@ def test_plan_says_which_are_a_gauge() -> None:
 
 def test_an_ablated_gauge_is_warned_of() -> None:
     row = {"group": "residual.alpha", "set_to": "start", "entries": 4, "loss": 2.0, "change": 0.5, "gauge": True}
-    over = [{"variant": "a", "group": "residual.alpha", "set_to": "start", "mean": 0.5, "low": None, "high": None, "seeds": 1}]
+    over = [
+        {
+            "variant": "a",
+            "group": "residual.alpha",
+            "set_to": "start",
+            "mean": 0.5,
+            "low": None,
+            "high": None,
+            "seeds": 1,
+        }
+    ]
     measured = {"runs": [{"variant": "a", "groups": [row]}], "over_seeds": over, "skipped": {}}
     assert "A gauge: residual.alpha." in ablation_table(measured, 100)
     measured["runs"][0]["groups"] = [{**row, "gauge": False}]

@@ -72,8 +72,8 @@ class Options:
     """Count the directions of all parameters that change no output, by family: both methods for models of up to 5000 numbers,
     changes of basis on the graph at full size for others."""
     canonical: Path | None = None
-    """Write the canonical representative (gains folded, bases balanced, stream and units ordered), with a certificate: a file, or
-    for a Transformers model a folder that its class loads."""
+    """Write the canonical representative (gains folded, bases balanced, stream and units ordered), with a certificate: a
+    file, or for a Transformers model a folder that its class loads."""
     quantise_ready: Path | None = None
     """Write the representative with the least error of 4-bit weights among those that only change bases, with a certificate."""
     sarif: Path | None = None

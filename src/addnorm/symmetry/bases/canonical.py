@@ -7,9 +7,9 @@
     signs      the longest entry of every coordinate becomes positive (complex: real), first those of the stream
     units      ordered by their lengths
 
-Lengths do not depend on rotations, and Gram matrices not on the bases on the other side, so that the order of the steps does not
-matter; cells with nothing between them (two linear maps in a row) are swept until nothing changes. Two copies that differ by
-any of these groups have the same representative, up to rounding, if the Gram matrices have different eigenvalues.
+Lengths do not depend on rotations, and Gram matrices not on the bases on the other side, so that the order of the steps does
+not matter; cells with nothing between them (two linear maps in a row) are swept until nothing changes. Two copies that differ
+by any of these groups have the same representative, up to rounding, if the Gram matrices have different eigenvalues.
 """
 
 from collections.abc import Sequence
@@ -184,4 +184,3 @@ def unit_orders(found: Cells, weights: Weights) -> list[list[tuple[str, int, Ten
             axes.append((use.parameter, use.axis, index, index[order]))
         made.append(axes)
     return made
-

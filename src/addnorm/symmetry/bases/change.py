@@ -191,4 +191,3 @@ def _unfold(found: Cells, weights: Weights, generator: torch.Generator) -> None:
         weights[gain.parameter].reshape(-1)[torch.from_numpy(gain.index)] = (
             drawn[gain.parameter][torch.from_numpy(gain.index)] - gain.offset
         )
-

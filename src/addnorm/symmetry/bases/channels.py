@@ -10,6 +10,7 @@ Channels that are equal form a component. Components that no requirement tells a
 acts. A component that is dual to itself (a tied table) can only be rotated.
 """
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
@@ -212,7 +213,9 @@ class _Solution:
             return False
         marked = np.zeros(self.given.count, bool)
         marked[gain.after] = True
-        writes = [use for use in self.given.uses if not use.dual and bool(marked[use.channels[use.channels >= 0]].any())]
+        writes = [
+            use for use in self.given.uses if not use.dual and bool(marked[use.channels[use.channels >= 0]].any())
+        ]
         return not any(use.axis or not self._is_shift(use) for use in writes) and self._are_whole(gain.after)
 
     def _is_shift(self, use: AxisUse) -> bool:
@@ -264,7 +267,7 @@ class _Solution:
         order = np.argsort(cell, kind="stable")
         bounds = np.flatnonzero(np.diff(cell[order], prepend=-1, append=-1))
         made = []
-        for start, stop in zip(bounds[:-1], bounds[1:], strict=True):
+        for start, stop in itertools.pairwise(bounds.tolist()):
             members = order[start:stop]
             mine = flags[members].any(0)
             kind = _kind_of(mine, len(members), bool(paired[members].all()), bool(broken[members].any()))

@@ -1,7 +1,7 @@
 """Requirements of every operation on channels, propagated through a graph of any size on numbers of channels alone.
 
-An operation without a rule leaves what it reads in place, so that a missing rule loses directions and claims none. A claim is not
-a proof: every change of basis is certified on the model's own weights before it is used.
+An operation without a rule leaves what it reads in place, so that a missing rule loses directions and claims none. A claim is
+not a proof: every change of basis is certified on the model's own weights before it is used.
 """
 
 import operator
@@ -52,10 +52,27 @@ class _Data:
 
 _State = _Entries | _Parameter | _Data | tuple[Any, ...]
 _ELEMENTWISE = frozenset(
-    {"silu", "gelu", "sigmoid", "tanh", "exp", "softplus", "elu", "mish", "hardswish", "hardtanh", "clamp", "erf", "sin", "cos"}
+    {
+        "silu",
+        "gelu",
+        "sigmoid",
+        "tanh",
+        "exp",
+        "softplus",
+        "elu",
+        "mish",
+        "hardswish",
+        "hardtanh",
+        "clamp",
+        "erf",
+        "sin",
+        "cos",
+    }
     | {"clamp_min", "clamp_max", "log", "pow", "abs"}
 )
-_COPIES = frozenset({"to", "_to_copy", "type_as", "float", "double", "contiguous", "dropout", "alias", "clone", "detach"})
+_COPIES = frozenset(
+    {"to", "_to_copy", "type_as", "float", "double", "contiguous", "dropout", "alias", "clone", "detach"}
+)
 
 
 def cells(program: Program) -> Cells:
@@ -129,7 +146,9 @@ class _Operation:
         schema = getattr(node.target, "_schema", None)
         self.named: dict[str, Any] = {}
         if schema is not None:
-            self.named = dict(zip((each.name for each in schema.arguments), node.args, strict=False)) | dict(node.kwargs)
+            self.named = dict(zip((each.name for each in schema.arguments), node.args, strict=False)) | dict(
+                node.kwargs
+            )
         value = node.meta.get("val")
         self.shape = tuple(value.shape) if isinstance(value, Tensor) else ()
 
@@ -250,7 +269,11 @@ class _Operation:
             at = len(other.axes) - 1
             if not one.plain or other.offset or any(varies[:-1]) or at < 0 or len(other.axes) > len(self.shape):
                 raise _Stop
-            self.given.uses.append(AxisUse(other.name, other.axes[at], _ids(first.movedim(axis, -1).reshape(-1, self.shape[-1])[0]), dual=False))
+            self.given.uses.append(
+                AxisUse(
+                    other.name, other.axes[at], _ids(first.movedim(axis, -1).reshape(-1, self.shape[-1])[0]), dual=False
+                )
+            )
             return _Entries(first, one.second, one.plain)
         if not isinstance(other, _Entries) or other.squared:
             raise _Stop

@@ -39,9 +39,11 @@ class Representative:
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of `addnorm audit --canonical --json`."""
-        errors = {"choice": self.choice, "before": self.before.to_json(), "after": self.after.to_json()} if (
-            self.before is not None and self.after is not None
-        ) else {}
+        errors = (
+            {"choice": self.choice, "before": self.before.to_json(), "after": self.after.to_json()}
+            if (self.before is not None and self.after is not None)
+            else {}
+        )
         return {"families": self.sizes, "certificate": self.certificate.to_json(), **errors}
 
 
@@ -110,7 +112,9 @@ def canonicalised(model: nn.Module, inputs: Any, *, observe: Observe = "logits")
     return Representative(model=made, sizes=found.sizes(), certificate=certificate)
 
 
-def quantise_ready_model(model: nn.Module, inputs: Any, *, observe: Observe = "logits", seed: int = 0) -> Representative:
+def quantise_ready_model(
+    model: nn.Module, inputs: Any, *, observe: Observe = "logits", seed: int = 0
+) -> Representative:
     """Return the representative with the least error of 4-bit weights, among a few candidates and the model itself.
 
     Args:
@@ -155,9 +159,15 @@ def equal_up_to(model: nn.Module, other: nn.Module, inputs: Any, *, observe: Obs
     found, _, weights = _analysed(model, inputs, observe)
     _, _, others = _analysed(other, inputs, observe)
     if {name: each.shape for name, each in weights.items()} != {name: each.shape for name, each in others.items()}:
-        raise InputError("expected two models with the same parameters, got others. Compare models of one configuration.")
+        raise InputError(
+            "expected two models with the same parameters, got others. Compare models of one configuration."
+        )
     one, two = canonical(found, weights), canonical(found, others)
-    apart = [name for name in one if float((one[name] - two[name]).norm()) > _SAME * float(one[name].norm() + two[name].norm())]
+    apart = [
+        name
+        for name in one
+        if float((one[name] - two[name]).norm()) > _SAME * float(one[name].norm() + two[name].norm())
+    ]
     return WeightDistance(
         as_stored=_distance(weights, others),
         canonical=_distance(one, two),

@@ -2,8 +2,8 @@
 
     y_t = sum_j W_j x_{t+j} + c        δW_j + W_j A = A' W_j for every j, and sum_j W_j b + δc = A' c + b'
 
-A window of k places of x is one vector of the direct sum of k copies of x's space, with one action for all of them. Padding with
-zeros stays as it is only if b vanishes.
+A window of k places of x is one vector of the direct sum of k copies of x's space, with one action for all of them. Padding
+with zeros stays as it is only if b vanishes.
 """
 
 import numpy as np
@@ -110,4 +110,3 @@ def _channels_second(value: Value) -> Value:
         FreeShift(each.group.movedim(last, 1), each.direction.movedim(last, 1), each.sources) for each in value.free
     )
     return Value(value.space, value.forms.movedim(last, 1), value.datum.movedim(last, 1), free)
-
