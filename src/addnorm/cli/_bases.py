@@ -40,7 +40,7 @@ def about_all_parameters(options: Any, defaults: Any, resolve: "Callable[..., Ta
     name = str(options.target)
     target = resolve(options, name, memory=budget_bytes(options.memory))
     if options.all:
-        return print_counts(target, options.observe, as_json=options.json, width=width)
+        return print_counts(target, options.observe, as_json=options.json, width=width, config=options.config or "")
     return write_representative(
         target,
         name,
@@ -53,7 +53,7 @@ def about_all_parameters(options: Any, defaults: Any, resolve: "Callable[..., Ta
     )
 
 
-def print_counts(target: "Target", observe: Any, *, as_json: bool, width: int) -> int:
+def print_counts(target: "Target", observe: Any, *, as_json: bool, width: int, config: str = "") -> int:
     """Count the directions of a model's parameters that change nothing: both methods for small models, the structural one at
     any size for others. Returns the exit code."""
     import addnorm
@@ -61,7 +61,7 @@ def print_counts(target: "Target", observe: Any, *, as_json: bool, width: int) -
     from addnorm.symmetry.counting import LARGEST
     from addnorm.symmetry.text import text
 
-    whole = target.whole if target.shrunk else target.model
+    whole = _on_meta(target, config) if target.shrunk else target.model
     if target.shrunk or sum(each.numel() for each in whole.parameters() if each.is_floating_point()) > LARGEST:
         return _print_whole(target, whole, observe, as_json=as_json)
     with ProgressReport("parts", shown=not as_json) as progress:
@@ -74,6 +74,22 @@ def print_counts(target: "Target", observe: Any, *, as_json: bool, width: int) -
     content = {**found.to_json(), "target": target.to_json()}
     print_json(content) if as_json else print(text(content, width=width), end="")
     return 1 if found.refuted else 0
+
+
+def _on_meta(target: "Target", config: str) -> "nn.Module":
+    """The whole model of a target that does not fit into memory, without numbers."""
+    import json
+
+    import torch
+
+    cls: Any = type(target.model)
+    if target.kind == "checkpoint":
+        settings = cls.config_class.from_pretrained(target.name)
+    else:
+        settings = cls.config_class(**(json.loads(config) if config else {}))
+    with torch.device("meta"):
+        made: nn.Module = cls(settings).eval()
+    return made
 
 
 def _print_whole(target: "Target", whole: "nn.Module", observe: Any, *, as_json: bool) -> int:

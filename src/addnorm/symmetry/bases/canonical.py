@@ -164,8 +164,8 @@ def unit_orders(found: Cells, weights: Weights) -> list[list[tuple[str, int, Ten
         for place in np.flatnonzero((component >= 0) & linked[np.maximum(component, 0)]).tolist():
             signature.setdefault(int(unit[component[place]]), []).append((at, place))
     layers: dict[tuple[int, ...], list[list[tuple[int, int]]]] = {}
-    for each in signature.values():
-        layers.setdefault(tuple(at for at, _ in each), []).append(each)
+    for held in signature.values():
+        layers.setdefault(tuple(at for at, _ in held), []).append(held)
     made = []
     for units in layers.values():
         if len(units) < 2:

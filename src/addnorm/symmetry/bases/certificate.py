@@ -25,7 +25,7 @@ rounds elsewhere: the largest error varies by a factor of a few."""
 
 @dataclass(frozen=True, kw_only=True)
 class BasisCertificate:
-    """What was compared. Differences are relative to the outputs' root mean square."""
+    """Comparison of outputs before and after. Differences are relative to the outputs' root mean square."""
 
     exact: float
     """Largest difference in float64, with weights before they are rounded for storage."""

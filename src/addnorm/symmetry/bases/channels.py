@@ -85,7 +85,7 @@ class Cell:
 
 @dataclass
 class Requirements:
-    """What the operations of a graph require."""
+    """Requirements of the operations of a graph."""
 
     count: int = 0
     uses: list[AxisUse] = field(default_factory=list)
@@ -269,7 +269,7 @@ class _Solution:
         made = []
         for start, stop in itertools.pairwise(bounds.tolist()):
             members = order[start:stop]
-            mine = flags[members].any(0)
+            mine: NDArray[np.bool_] = np.asarray(flags[members].any(0))
             kind = _kind_of(mine, len(members), bool(paired[members].all()), bool(broken[members].any()))
             if kind != "still":
                 made.append(Cell(kind, members, frozenset(role for role, at in named.items() if at[members].any())))
@@ -283,7 +283,7 @@ class _Solution:
         )
 
 
-def _kind_of(flags: np.ndarray, size: int, is_paired: bool, is_broken: bool) -> Kind:
+def _kind_of(flags: NDArray[np.bool_], size: int, is_paired: bool, is_broken: bool) -> Kind:
     has = dict(zip(_KINDS, flags.tolist(), strict=True))
     if has["still"] or is_broken:
         return "still"

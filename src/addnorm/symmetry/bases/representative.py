@@ -49,7 +49,7 @@ class Representative:
 
 @dataclass(frozen=True, kw_only=True)
 class WeightDistance:
-    """How far two models' weights are apart."""
+    """Distance of two models' weights."""
 
     as_stored: float
     """Root mean square of the difference, relative to that of the first's weights."""
