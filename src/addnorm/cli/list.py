@@ -20,7 +20,6 @@ from addnorm.catalogue import ROOMS, Doc, Room, preset_docs, room
 from addnorm.cli._text import on_screen, print_json
 from addnorm.reporting.formats.table import Column, ResultTable, at
 
-
 LEARNED_NUMBERS = Path(__file__).parents[1] / "insight" / "learned_numbers.json"
 """Written by docs/learned_numbers.py."""
 
