@@ -56,7 +56,7 @@ def test_both_readmes_show_the_same_code_and_commands():
 def test_a_line_for_one_run_works_on_such_a_run(finished, tmp_path, monkeypatch, capsys):
     """The Chinese readme has the same lines, by the test above."""
     lines = [line for line in commands_in(README) if "-s0-…" in line]
-    assert {line.split()[1] for line in lines} == {"audit", "export"}
+    assert {line.split()[1] for line in lines} == {"audit", "export", "generate"}
     monkeypatch.chdir(tmp_path)
     for line in lines:
         words = shlex.split(line)[1:]

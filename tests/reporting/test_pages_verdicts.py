@@ -2,10 +2,66 @@
 
 import re
 
+import pytest
+
 import made_study
 from addnorm.reporting.reader import Reader
 from addnorm.reporting.render import Pages
 from addnorm.reporting.view import View
+
+SECTIONS = ("cards", "verdicts")
+HARD = 3.4
+"""Level of the seed that only the reference has reached; the others are at 2.4 and 2.5."""
+
+
+def section(name, study, place=None):
+    view = View(page="ranking", language="en", link=lambda page, **query: f"/{page}")
+    return Pages().section(name, Reader(study.path).look(), view)
+
+
+def unequal(path, finished):
+    """A study of two models of which the given runs have finished, as (variant, seed); seed 1 is a hard one."""
+    study = made_study.make(path, models={name: made_study.model_spec() for name in ("base", "one")}, seeds=[0, 1, 2])
+    for run in study.runs():
+        variant, seed = run.spec["variant"], run.spec["seed"]
+        if (variant, seed) in finished:
+            made_study.finish(run, level=HARD if seed == 1 else 2.4 if variant == "base" else 2.5)
+    return study
+
+
+def losses(study):
+    shown = Reader(study.path).look().losses
+    return {name: (round(each.loss, 1), each.shared) for name, each in shown.items()}
+
+
+@pytest.mark.parametrize("name", SECTIONS)
+def test_losses_over_unequal_seeds_are_over_those_that_all_have(name, tmp_path):
+    """The reference has a seed that is hard for every model: its mean over both would be the worse one."""
+    study = unequal(tmp_path / "study", {("base", 0), ("base", 1), ("one", 0)})
+    assert losses(study)["base"][1] == losses(study)["one"][1] == 1
+    assert losses(study)["base"][0] < losses(study)["one"][0] < HARD - 0.5
+    html = section(name, study)
+    assert html.count("over the seeds that all models have: 1") == 2
+    assert "± 0" not in html  # an interval of one mean says nothing beside it
+
+
+@pytest.mark.parametrize("name", SECTIONS)
+def test_losses_without_a_shared_seed_are_not_to_be_compared(name, tmp_path):
+    study = unequal(tmp_path / "study", {("base", 1), ("one", 0)})
+    assert [shared for _, shared in losses(study).values()] == [0, 0]
+    assert section(name, study).count("not comparable yet") == 2
+
+
+@pytest.mark.parametrize("name", SECTIONS)
+@pytest.mark.parametrize(
+    "runs", [{("base", 0), ("one", 0)}, {("base", 1)}, {(name, seed) for name in ("base", "one") for seed in range(3)}]
+)
+def test_losses_over_equal_seeds_are_plain_means(runs, name, tmp_path):
+    study = unequal(tmp_path / "study", runs)
+    assert {shared for _, shared in losses(study).values()} == {None}
+    html = section(name, study)
+    assert "seeds that all models have" not in html
+    assert "not comparable" not in html
 
 
 def test_a_difference_beyond_the_drawing_is_an_arrow_at_its_edge(tmp_path):

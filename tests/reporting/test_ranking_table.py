@@ -160,7 +160,7 @@ def test_seeds_beyond_a_hundred_are_called_not_resolvable() -> None:
     assert ">100 seeds" in said
     assert ">100 seeds: not resolvable at this budget" in said
     assert f"{needed} seeds" not in said
-    near = next(line for line in verdicts(ranking).rows if line["variant"] == "near")
+    near = next(line for line in verdicts(ranking, {}).rows if line["variant"] == "near")
     (cell,) = near["cells"]
     assert cell is not None
     assert [cell[name] for name in ("seeds_lower", "seeds", "seeds_needed", "needed_for")] == [1, 3, 100, "more"]

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from addnorm.errors import AddnormError, InputError, UnknownName
+from addnorm.errors import AddnormError, InputError, UnknownName, missing_extra
 
 _ORDER = (
     "list",
@@ -27,6 +27,7 @@ _ORDER = (
     "explain",
     "inspect",
     "extrapolate",
+    "generate",
     "audit",
     "report",
     "export",
@@ -57,6 +58,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:  # `run` handles Ctrl-C itself while it trains
         print("addnorm: stopped. All files are complete; give the same command again.", file=sys.stderr)
         return 130
+    except ModuleNotFoundError as error:
+        advice = missing_extra(error)
+        if advice is None:
+            raise
+        print(f"addnorm {arguments[0]}: {advice}", file=sys.stderr)
+        return 1
     except BrokenPipeError:  # the output's reader has ended, as in `addnorm list | head`
         # Python flushes its streams at exit and would complain about the broken pipe once more.
         sys.stderr.close()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from addnorm.cli._text import on_screen, print_json, quantity
-from addnorm.errors import InputError
+from addnorm.errors import InputError, missing_extra
 from addnorm.reporting.formats.table import Column, ResultTable, at
 
 
@@ -42,7 +42,7 @@ def command(options: Options) -> int:
         "executors": _executors,
         "training step": _step,
     }
-    results = {name: check(options.dir) for name, check in checks.items()}
+    results = {name: _checked(check, options.dir) for name, check in checks.items()}
     if options.json:
         print_json({name: {"ok": good, "detail": detail} for name, (good, detail) in results.items()})
     else:
@@ -53,6 +53,16 @@ def command(options: Options) -> int:
         )
         print(on_screen(ResultTable(columns, list(results.items()))))
     return 0 if all(good for good, _ in results.values()) else 1
+
+
+def _checked(check: Callable[[Path], tuple[bool, str]], folder: Path) -> tuple[bool, str]:
+    try:
+        return check(folder)
+    except ModuleNotFoundError as error:
+        advice = missing_extra(error)
+        if advice is None:
+            raise
+        return False, advice
 
 
 def _python(folder: Path) -> tuple[bool, str]:

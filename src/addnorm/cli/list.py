@@ -11,6 +11,7 @@ For example:
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
@@ -18,6 +19,10 @@ import tyro
 from addnorm.catalogue import ROOMS, Doc, Room, preset_docs, room
 from addnorm.cli._text import on_screen, print_json
 from addnorm.reporting.formats.table import Column, ResultTable, at
+
+
+LEARNED_NUMBERS = Path(__file__).parents[1] / "insight" / "learned_numbers.json"
+"""Written by docs/learned_numbers.py."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +37,6 @@ class Options:
 
 def command(options: Options) -> int:
     if options.plugin:
-        from pathlib import Path
-
         from addnorm.study.plugins import load_plugins
 
         load_plugins(options.plugin, Path.cwd())
@@ -59,6 +62,8 @@ def command(options: Options) -> int:
             print(f"{entry['kind']}\n    {entry['summary']}")
             if entry.get("formula"):
                 print(f"\n{entry['formula']}\n")
+            if learned := entry.get("learned"):
+                print(f"    Learned numbers: {_learned(learned)}\n")
             if entry.get("source"):
                 print(f"    Source: {entry['source']}")
             if "address" in entry:
@@ -104,10 +109,26 @@ def _entries(name: str) -> list[dict[str, Any]]:
         raise UnknownName("room", name, ("study", "study-file", "preset", "source", *ROOMS))
     chosen: Room = room(name)
     docs: list[Doc] = [chosen.doc(kind) for kind in chosen.kinds()]
+    counts = json.loads(LEARNED_NUMBERS.read_text(encoding="utf-8"))
     return [
         {"kind": doc.kind, "summary": doc.summary, "formula": doc.formula, "why": doc.why, "source": doc.source}
+        | ({"learned": learned} if (learned := _counts_of(counts.get(f"{name}.{doc.kind}", {}))) else {})
         for doc in docs
     ]
+
+
+def _counts_of(row: Mapping[str, Any]) -> dict[str, int] | None:
+    """The learned numbers of a built-in mechanism in a model of two layers; None if it has none, or they were not counted."""
+    if not row.get("numbers") or row.get("matter") is None:
+        return None
+    return {"numbers": row["numbers"], "unread": row["unread"], "matter": row["matter"]}
+
+
+def _learned(counts: Mapping[str, int]) -> str:
+    unread = f", {counts['unread']} that nothing reads" if counts["unread"] else ""
+    gauge = counts["numbers"] - counts["unread"] - counts["matter"]
+    absorbed = f"; the others can be absorbed by other parameters ({gauge})" if gauge else ""
+    return f"{counts['numbers']} in two layers of width 8{unread}, of which {counts['matter']} can matter{absorbed}"
 
 
 def _studies() -> list[dict[str, Any]]:

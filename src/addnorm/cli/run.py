@@ -69,9 +69,9 @@ def with_fields(spec: "ExecutorSpec", settings: Sequence[str]) -> Any:
     Raises:
         InputError: no such field, or a wrong value; the message has the path of every problem.
     """
+    from addnorm.strict_yaml import read_yaml
     from addnorm.study.decoding import decode
     from addnorm.study.encoding import encode
-    from addnorm.study.strict_yaml import read_yaml
 
     if not settings:
         return spec

@@ -100,6 +100,8 @@ class ForwardContext:
     """Memory for a running sum, which outlives the pass."""
     products: ProductBuffers = field(default_factory=ProductBuffers)
     """Memory for the products of all layers, which outlives the pass."""
+    foreign: Sequence[Any] = ()
+    """Inputs of the modules of others in every layer, of a model whose branches hold some; see `ForeignBody`."""
     tracing: bool = False
     """True if `traced` is filled."""
     traced: AttentionTrace | None = None

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from addnorm.reporting.formats.names import WIDE, short_names
@@ -17,6 +18,16 @@ from addnorm.words import Sentence
 
 _MOST_SETTINGS = 4
 """Settings that a variant's subtitle names."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownLoss:
+    """A variant's loss beside those of the others."""
+
+    loss: float
+    shared: int | None
+    """Number of seeds behind it where the variants have different ones: those that all have. 0 if there is none, so that it
+    must not be compared; None where all variants have the same seeds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,6 +201,32 @@ class Snapshot:
     def rank_of(self, variant: str) -> VariantRank | None:
         """The variant's row of the ranking; None without one."""
         return self._rank_by_variant.get(variant)
+
+    @cached_property
+    def losses(self) -> Mapping[str, ShownLoss]:
+        """The loss of every variant with a counted run, over the same seeds for all."""
+        # While a study runs, one variant has seeds that another has not reached. Seeds differ by more than variants do, so
+        # that means over different seeds say which seeds are hard and nothing of the variants.
+        if self.ranking is None:
+            return {}
+        by_seed = {
+            row.variant: {value.seed: value.loss for value in row.values if value.counted and value.loss is not None}
+            for row in self.ranking.variants
+            if not row.constant and row.mean is not None  # the value of an untrained model is that of every seed
+        }
+        seeds = [set(losses) for losses in by_seed.values()]
+        common = set.intersection(*seeds) if seeds else set()
+        is_even = self.ranking.unpaired or all(each == common for each in seeds)
+        shown = {}
+        for row in self.ranking.variants:
+            own = by_seed.get(row.variant)
+            if row.mean is not None and (is_even or own is None):
+                shown[row.variant] = ShownLoss(loss=row.mean, shared=None)
+            elif row.mean is not None and not common:
+                shown[row.variant] = ShownLoss(loss=row.mean, shared=0)
+            elif own:
+                shown[row.variant] = ShownLoss(loss=fmean(own[seed] for seed in common), shared=len(common))
+        return shown
 
     @cached_property
     def differing(self) -> Mapping[str, Mapping[str, str]]:

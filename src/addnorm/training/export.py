@@ -2,12 +2,14 @@
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from safetensors import SafetensorError
 from safetensors.torch import load as parse
 from safetensors.torch import load_file
 
+from addnorm.data.tokenizers import stored_tokenizer
 from addnorm.errors import InputError
 from addnorm.model.spec import ModelSpec
 from addnorm.model.transformer import Transformer
@@ -19,7 +21,7 @@ from addnorm.study.foreign import ForeignSpec
 from addnorm.study.plugins import load_plugins
 from addnorm.training.run_spec import require_plugins, run_spec
 
-SPEC, WEIGHTS = "model.json", "model.safetensors"
+SPEC, WEIGHTS, TOKENIZER = "model.json", "model.safetensors", "tokenizer.json"
 
 FORMAT = 1
 """Format version of the exported files."""
@@ -40,12 +42,7 @@ def export_run(run: RunFolder, to: Path) -> Path:
         Damaged: the run's spec or weights are damaged.
         JobError: the target cannot be written.
     """
-    if not (run.path / "spec.json").is_file():
-        inside = [path.parent.name for path in sorted(run.path.glob("*/spec.json"))]
-        hint = (
-            f"It contains runs; give one of them, such as {run.path / inside[0]}." if inside else "Give a run's folder."
-        )
-        raise InputError(f"{run.path}: expected a run with spec.json, got none. {hint}")
+    require_run(run)
     if not run.final_path.exists():
         state = run.status().state
         raise InputError(f"{run.path}: expected a finished run, got one that is {state}. Finish it with `addnorm run`.")
@@ -72,10 +69,22 @@ def export_run(run: RunFolder, to: Path) -> Path:
         },
     )
     write_atomic(to / WEIGHTS, weights)
-    tokenizer = run.path.parent / "data" / "tokenizer.json"
+    tokenizer = run.path.parent / "data" / TOKENIZER
     if tokenizer.exists():
-        write_atomic(to / "tokenizer.json", tokenizer.read_bytes())
+        write_atomic(to / TOKENIZER, tokenizer.read_bytes())
     return to
+
+
+def require_run(run: RunFolder) -> None:
+    """Raises:
+    InputError: the folder is not a run.
+    """
+    if not (run.path / "spec.json").is_file():
+        inside = [path.parent.name for path in sorted(run.path.glob("*/spec.json"))]
+        hint = (
+            f"It contains runs; give one of them, such as {run.path / inside[0]}." if inside else "Give a run's folder."
+        )
+        raise InputError(f"{run.path}: expected a run with spec.json, got none. {hint}")
 
 
 def require_new_folder(to: Path) -> None:
@@ -119,6 +128,8 @@ def load(folder: str | Path, *, plugins: Sequence[str | Path] = ()) -> Transform
         raise InputError(
             f"{folder / WEIGHTS}: expected weights of the model in {SPEC}, got others: {error} Export the run again."
         ) from error
+    if (folder / TOKENIZER).exists():
+        model.read_tokenizer = partial(stored_tokenizer, folder)
     return model.eval()
 
 

@@ -2,12 +2,16 @@
 
 import textwrap
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from addnorm.data import Dataset
+from addnorm.data.tokenizers import Tokenizer
 from addnorm.errors import InputError
 from addnorm.model.transformer import Transformer
 from addnorm.store import Damaged, RunFolder
@@ -28,6 +32,8 @@ class RunWeights:
     step: int
     """Optimizer steps done."""
     weights: dict[str, Tensor]
+    data: Path
+    """Folder of the data set that the run was trained on, whose tokenizer its model takes for texts."""
 
     def model(self) -> Transformer:
         """The model with these weights, in evaluation mode.
@@ -37,7 +43,9 @@ class RunWeights:
             Damaged: the weights do not fit the run's spec.
         """
         require_rooms(self.spec.model, "This measure")
-        return cast(Transformer, self.any_model())
+        model = cast(Transformer, self.any_model())
+        model.read_tokenizer = partial(_tokenizer, self.data)
+        return model
 
     def initial_model(self) -> Transformer:
         """The model before the first step, rebuilt from the spec and the seed, in evaluation mode.
@@ -75,6 +83,10 @@ class RunWeights:
         return initial_model(self.spec).eval()
 
 
+def _tokenizer(data: Path) -> Tokenizer:
+    return Dataset.load(data).tokenizer()
+
+
 def newest_weights(run: RunFolder) -> RunWeights:
     """Read the final weights of a finished run, else those of its newest intact checkpoint.
 
@@ -83,7 +95,7 @@ def newest_weights(run: RunFolder) -> RunWeights:
         Damaged: the spec or the final weights are damaged.
         JobError: a file cannot be read.
     """
-    spec = run_spec(run)
+    spec, data = run_spec(run), run.path.parent / "data"
     # Final weights win over a newer checkpoint: they may be an average (`OptimizerSpec.averaged`), which checkpoints do
     # not hold.
     if run.final_path.exists():
@@ -93,11 +105,11 @@ def newest_weights(run: RunFolder) -> RunWeights:
             raise Damaged(
                 f"{run.final_path} is damaged: {error}. Restore it from a copy, or train the run again."
             ) from error
-        return RunWeights(spec=spec, file=run.final_path.name, step=spec.training.steps, weights=weights)
+        return RunWeights(spec=spec, file=run.final_path.name, step=spec.training.steps, weights=weights, data=data)
     newest = latest(run.checkpoints_path).checkpoint
     if newest is None:
         raise InputError(
             f"{run.path}: expected a run with weights, got one that is {run.status().state} and has no checkpoint yet."
         )
     state: dict[str, Any] = newest.state["model"]
-    return RunWeights(spec=spec, file=f"checkpoints/{newest.path.name}", step=newest.step, weights=state)
+    return RunWeights(spec=spec, file=f"checkpoints/{newest.path.name}", step=newest.step, weights=state, data=data)

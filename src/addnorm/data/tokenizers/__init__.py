@@ -1,5 +1,6 @@
 """Room of the tokenizers: maps from text to token ids. One file each."""
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -8,9 +9,10 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int, Int64, Integer
 
-from addnorm.catalogue import Spec
+from addnorm.catalogue import Spec, room
+from addnorm.errors import InputError
 
-__all__ = ["Tokenizer", "TokenizerSpec"]
+__all__ = ["Tokenizer", "TokenizerSpec", "stored_tokenizer"]
 
 
 class Tokenizer(ABC):
@@ -80,3 +82,41 @@ class TokenizerSpec(Spec, ABC):
         Raises:
             InputError: the folder has no readable `tokenizer.json` of this kind.
         """
+
+
+def stored_tokenizer(folder: Path) -> Tokenizer:
+    """Read the tokenizer beside the weights of an exported model or of a checkpoint of Transformers.
+
+    The data of a study name their tokenizer: use `Dataset.tokenizer` there.
+
+    Args:
+        folder: with `tokenizer.json`.
+
+    Raises:
+        InputError: there is no such file, it is damaged, or it is of a tokenizer of the user's own.
+
+    Example:
+        >>> from addnorm.data.tokenizers.bytes import ByteTokenizer
+        >>> folder = Path("exported/tokenizer")
+        >>> folder.mkdir(parents=True)
+        >>> ByteTokenizer().save(folder)
+        >>> stored_tokenizer(folder).vocab
+        256
+    """
+    file = folder / "tokenizer.json"
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"{file}: expected the tokenizer of the model, got an error: {error}. Copy the file that belongs to the weights."
+        ) from error
+    kind = content.get("kind") if isinstance(content, dict) else None
+    # A byte-level BPE is stored in the format of the tokenizers library, which has no field for a kind.
+    if kind is None and isinstance(content, dict) and "model" in content:
+        kind = "bpe"
+    if kind not in ("bytes", "bpe", "pretrained"):
+        raise InputError(
+            f"{file}: expected a tokenizer of the kind 'bytes', 'bpe' or 'pretrained', or one of the tokenizers library, got "
+            f"{kind!r}. Encode the text yourself, and give token ids."
+        )
+    return room("tokenizer").spec_class(kind).load(folder)

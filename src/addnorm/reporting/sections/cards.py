@@ -38,9 +38,12 @@ class Card:
     seeds_counted: int
     seeds: int
     loss: float | None
-    """Mean over the counted runs; before any has finished, the newest loss of the most advanced run."""
+    """Mean over the counted runs, of the seeds that all models have; before any has finished, the newest loss of the most
+    advanced run."""
+    shared: int | None
+    """Number of those seeds where the models' seeds differ, 0 if there is none; None where they are the same."""
     reach: float | None
-    """Half of the mean's interval."""
+    """Half of the mean's interval; None where the seeds differ."""
     is_final: bool
     """True if `loss` is a mean over finished runs."""
     accuracy: float | None
@@ -157,7 +160,8 @@ def card(snapshot: Snapshot, variant: str, spark: str = "") -> Card:
     states = Counter(run.state for run in runs)
     state = next(state for state in WORST_FIRST if states[state])
     ahead = furthest(runs)
-    counted = row is not None and row.mean is not None
+    own = snapshot.losses.get(variant)
+    counted = own is not None
     shown: VariantRank | RunView | None = row if counted else ahead
     walls = [run.wall_s for run in runs if run.wall_s is not None]
     return Card(
@@ -171,8 +175,11 @@ def card(snapshot: Snapshot, variant: str, spark: str = "") -> Card:
         counts=tuple((state, states[state]) for state in ORDER if states[state]),
         seeds_counted=row.seeds if row is not None else 0,
         seeds=len(runs),
-        loss=row.mean if row is not None and counted else ahead.loss if ahead else None,
-        reach=(row.interval[1] - row.interval[0]) / 2 if row is not None and row.interval else None,
+        loss=own.loss if own is not None else ahead.loss if ahead else None,
+        shared=own.shared if own is not None else None,
+        reach=None
+        if row is None or row.interval is None or own is None or own.shared is not None
+        else (row.interval[1] - row.interval[0]) / 2,
         is_final=counted,
         accuracy=shown.accuracy if shown else None,
         perplexity=shown.perplexity if shown else None,

@@ -12,9 +12,9 @@ from addnorm.reporting.formats.numbers import interval, signed
 from addnorm.reporting.formats.table import Column, ResultTable
 from addnorm.reporting.formats.tiers import tier_words
 from addnorm.reporting.section import Section
-from addnorm.reporting.snapshot import Snapshot
+from addnorm.reporting.snapshot import ShownLoss, Snapshot
 from addnorm.reporting.view import Listing, View
-from addnorm.statistics import Ranking, VariantComparison
+from addnorm.statistics import Ranking, VariantComparison, VariantRank
 from addnorm.statistics.ranking import RESOLVABLE_SEEDS
 from addnorm.words import Phrases
 
@@ -31,8 +31,8 @@ _FEW_NOTES = 2
 
 VerdictRow = Mapping[str, Any]
 """A variant of the ranking for the template: the fields of `VariantRank`, with `is_reference`, `reach` (half of the mean's
-interval), `tier` as `TierWords`, and `cells`, one per reference, None against itself. A cell has the fields of
-`VariantComparison`, losses in thousandths of a nat, with `box`, `needed_for` and `accuracy_disagrees`."""
+interval), `shared` as in `ShownLoss`, `tier` as `TierWords`, and `cells`, one per reference, None against itself. A cell has
+the fields of `VariantComparison`, losses in thousandths of a nat, with `box`, `needed_for` and `accuracy_disagrees`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,8 +65,13 @@ class Verdicts:
         return sorted(grouped(shown, group), key=lambda pair: _GROUPS.index(pair[0]))
 
 
-def verdicts(ranking: Ranking) -> Verdicts:
-    """The table of a ranking, in its order."""
+def verdicts(ranking: Ranking, losses: Mapping[str, ShownLoss]) -> Verdicts:
+    """The table of a ranking, in its order.
+
+    Args:
+        ranking: what is shown.
+        losses: of its variants, over the same seeds for all.
+    """
     ends = [abs(e) for row in ranking.variants for c in row.versus.values() if c.interval for e in c.interval]
     # One scale for all rows and references, so that bars can be compared by eye; it is never smaller than twice the
     # margin, or a study without differences would show noise as wide bars.
@@ -78,7 +83,7 @@ def verdicts(ranking: Ranking) -> Verdicts:
         {
             **vars(row),
             "is_reference": row.variant in ranking.references,
-            "reach": (row.interval[1] - row.interval[0]) / 2 if row.interval else None,
+            **_loss(row, losses.get(row.variant)),
             "tier": tier_words(row.tier, ranking),
             "cells": [
                 _cell(row.versus[reference], scale) if reference in row.versus else None
@@ -88,6 +93,13 @@ def verdicts(ranking: Ranking) -> Verdicts:
         for row in ranking.variants
     )
     return Verdicts(rows=rows, references=ranking.references, scale=scale, margin=1000 * ranking.margin)
+
+
+def _loss(row: VariantRank, shown: ShownLoss | None) -> Mapping[str, float | int | None]:
+    if shown is None or shown.shared is None:
+        reach = (row.interval[1] - row.interval[0]) / 2 if row.interval else None
+        return {"mean": row.mean, "reach": reach, "shared": None}
+    return {"mean": shown.loss, "reach": None, "shared": shown.shared}
 
 
 def _cell(comparison: VariantComparison, scale: float) -> VerdictRow:
@@ -204,7 +216,7 @@ class VerdictsSection(Section):
         places = {name: place for place, name in enumerate(snapshot.variants)}
         left_out = view.listing.hidden
         hidden = {name for name, place in places.items() if place in left_out}
-        table = verdicts(ranking) if ranking is not None else None
+        table = verdicts(ranking, snapshot.losses) if ranking is not None else None
         return {
             "verdicts": table,
             "groups": table.groups(view.listing, hidden) if table is not None else [],

@@ -274,7 +274,15 @@ def times(call: Call, first: Operand, second: Operand, shape: torch.Size) -> Sta
         return gained(call.system, value, second)
     # What is broadcast becomes a space of its own before it is copied.
     other = second.state if isinstance(second.state, Value) else None
-    return product(call.system, first.state, other, second.number.shape, shape)
+    own = second.number.shape if other is not None else _varying(second.number)
+    return product(call.system, first.state, other, own, shape)
+
+
+def _varying(number: Tensor) -> torch.Size:
+    """The shape of an invariant tensor, with 1 for axes along which it was only copied, as a norm by `expand_as` is."""
+    return torch.Size(
+        1 if bool((number == number.narrow(axis, 0, 1)).all()) else size for axis, size in enumerate(number.shape)
+    )
 
 
 def gained(system: System, value: Value, other: Operand) -> Value:
@@ -307,6 +315,7 @@ def gained(system: System, value: Value, other: Operand) -> Value:
         system.uses.append(use)
     if len(unique) == 1 and bool((unique[0, size:] != 0).all()):
         space.nulls = [(null / unique[0, size:], constant) for null, constant in before.nulls]
+        space.roles |= before.roles & {"spanned"}
     free = tuple(FreeShift(each.group, each.direction * number, each.sources) for each in value.free)
     if len(unique) == 1:
         system.gains[space] = (value, unique[0, size:], unique[0, :size].astype(np.int64), use)
@@ -355,6 +364,11 @@ def product(
             value.space.roles.add("unit")
             space.roles.add("unit")
     space.linear[:] = actions[0] if len(actions) == 1 else _total(system, actions)
+    if same[0].all() and one.space.size == size:
+        # One factor for all entries: what vanishes without it vanishes with it.
+        places = one.forms.argmax(-1).reshape(-1)[members[0]].numpy()
+        space.nulls = [(null[places], constant) for null, constant in one.space.nulls if constant == 0]
+        space.roles |= one.space.roles & {"spanned"}
     return renumbered(Value(one.space, one.forms, datum), space, members)
 
 
