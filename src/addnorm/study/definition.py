@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from addnorm.data import Episodes
 from addnorm.data.corpora import CorpusSpec
 from addnorm.data.corpora.stdlib import Stdlib
 from addnorm.data.tokenizers import TokenizerSpec
@@ -234,6 +235,8 @@ class Study:
             self._require_comparable(variant)
         if self.tune is not None:
             self._require_tunable(self.tune)
+        if self.corpus.episodes is not None:
+            self._require_episodes(self.corpus.episodes)
         for variant, title in self.titles.items():
             if not title.strip() or not title.isprintable() or len(title) > _LONGEST_NAME:
                 expected = f"expected one line of 1 to {_LONGEST_NAME} characters, got {title!r}."
@@ -263,6 +266,17 @@ class Study:
                 f"expected seeds that nothing has been seen of, got {', '.join(map(str, common))}, on which the study is "
                 "compared or tuned. A verdict is found again on other seeds alone: name others.",
             )
+
+    def _require_episodes(self, episodes: Episodes) -> None:
+        """Refuse what a task's scored answers rule out."""
+        episodes.require(self.training.seq)
+        episodes.require_tokenizer(self.tokenizer.kind)
+        for variant, model in self.variants.items():
+            if model.objective == "masked":
+                problem = (
+                    "expected causal, because the answers of a task are predicted from what is before them, got masked."
+                )
+                raise FieldError("study", f"variants.{variant}.objective", problem)
 
     def _require_tunable(self, tune: Tuning) -> None:
         self._require_known_variants("tune.own", tune.own)
