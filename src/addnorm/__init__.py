@@ -39,6 +39,7 @@ _HOMES = {
     "ablate": "addnorm.insight.ablation",
     "depth_matrix": "addnorm.insight.depth",
     "identities": "addnorm.insight.depth",
+    "equal_to": "addnorm.insight.port",
     "extrapolate": "addnorm.insight.extrapolation.extrapolate",
     "report": "addnorm.reporting.report",
     "audit": "addnorm.redundancy",
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from addnorm.insight.depth import identities as identities
     from addnorm.insight.extrapolation.extrapolate import extrapolate as extrapolate
     from addnorm.insight.inspect import inspect as inspect
+    from addnorm.insight.port import equal_to as equal_to
     from addnorm.insight.scalars.explain import explain as explain
     from addnorm.kernels.grouped_attention import attend as attend
     from addnorm.model.generation import generate as generate
@@ -98,6 +100,7 @@ __all__ = [
     "audit",
     "depth_matrix",
     "downstream",
+    "equal_to",
     "equivalent",
     "explain",
     "extrapolate",
