@@ -40,7 +40,7 @@ def _checks() -> list:
                 for case in CASES if kernel not in OF_A_SUM else ("plain", "distance", "matrix", "everything"):
                     for card in CARDS:
                         usual = dtype == torch.bfloat16 and (
-                            card == 89 and case in USUAL or card == 90 and case in USUAL[:2]
+                            (card == 89 and case in USUAL) or (card == 90 and case in USUAL[:2])
                         )
                         name = f"{kernel}-{NAMES[dtype]}-{width}-{case}-sm_{card}"
                         marks = () if usual else pytest.mark.thorough

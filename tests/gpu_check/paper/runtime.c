@@ -5,8 +5,8 @@
  * and everything above the driver is real: checks of devices, the choice of attention kernel, the caching allocator, autograd's
  * threads, Triton's and Inductor's compilers.
  *
- * Environment: PAPER_CC (compute capability, 90), PAPER_GIB (memory, 80), PAPER_DEVICES (1), PAPER_NAMES (1 counts each kernel
- * by its name). Not for two ranks: NCCL never delivers. */
+ * Environment: PAPER_CC (compute capability, 90), PAPER_GIB (memory, 80), PAPER_KIB (shared memory of a program, if not the
+ * card's), PAPER_DEVICES (1), PAPER_NAMES (1 counts each kernel by its name). Not for two ranks: NCCL never delivers. */
 #define _GNU_SOURCE
 #include <cuda.h>
 #include <cuda_runtime_api.h>
@@ -39,6 +39,7 @@ static int devices(void) {
 /* Shared memory that one program may take: the same figures as in triton/launches.py. */
 static int shared_memory(void) {
   int c = capability();
+  if (getenv("PAPER_KIB")) return (int)setting("PAPER_KIB", 0) * 1024;
   return (c == 80 ? 163 : c == 86 || c == 89 || c >= 120 ? 99 : 227) * 1024;
 }
 
