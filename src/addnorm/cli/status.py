@@ -15,6 +15,7 @@ from addnorm.cli._text import on_screen, page_width, print_json
 
 if TYPE_CHECKING:
     from addnorm.store import RunStatus
+    from addnorm.store.run import RunFolder
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ def command(options: Options) -> int:
     outcome = tuning(folder)
     if outcome is not None:
         print(f"\n{tables.text(outcome.to_json(), page_width())}", end="")
+    _print_attention(folder.all_runs())
     _print_uncompiled(statuses)
     for run in folder.all_runs():
         ending = run.ending() or {}
@@ -58,6 +60,17 @@ def command(options: Options) -> int:
             print(f"\n{run.name} {ending['state']}: {ending['reason']}")
             print("\n".join(f"  | {line}" for line in ending.get("log") or ("the log is empty",)))
     return 0
+
+
+def _print_attention(runs: Sequence["RunFolder"]) -> None:
+    """Say which ways the attention of the runs takes on their devices, and why."""
+    variants: dict[str, list[str]] = {}
+    for run in runs:
+        taken = (run.env or {}).get("attention")
+        if isinstance(taken, str):
+            variants.setdefault(taken, []).append(run.spec["variant"])
+    for taken, names in variants.items():
+        print(f"\nattention of {', '.join(dict.fromkeys(names))}: {taken}")
 
 
 def _print_uncompiled(statuses: Sequence["RunStatus"]) -> None:

@@ -28,6 +28,7 @@ from addnorm.supervision.study_notes import study_notes
 from addnorm.supervision.supervisor import supervise
 from addnorm.supervision.trial_step import try_plugins
 from addnorm.supervision.tuning import chosen_study, train_tuned
+from addnorm.training.attention_ways import require_device, slow_way
 from addnorm.training.numerics import device_here, require_precision
 
 _OF_A_START = ("data", "supervisor.lock", COSTS)
@@ -148,7 +149,8 @@ def run(
     try_plugins(first)
     say(f"Preparing the corpus '{study.corpus.kind}'.")
     prepared = prepare_study(study, out, design, lambda progress: say(_data_line(progress)))
-    for sentence in (*study_notes(prepared.fitted), *prepared.dataset.both_sides.sentences()):
+    notes = _device_notes(prepared.fitted.study, spec)
+    for sentence in (*study_notes(prepared.fitted), *prepared.dataset.both_sides.sentences(), *notes):
         say(sentence)
     require_checkpoint_in_time(prepared.fitted.study, spec, out)
     folder = StudyFolder.create(out, prepared.plan)
@@ -171,6 +173,26 @@ def run(
     if study.replicate and folder.runs():
         folder = train_second_batch(folder, train, say)
     return folder
+
+
+def _device_notes(study: Study, executor: ExecutorSpec) -> list[str]:
+    """Sentences on variants whose attention no kernel of this machine's GPU computes.
+
+    Raises:
+        InputError: this machine's device cannot train a variant.
+    """
+    slow: dict[str, list[str]] = {}
+    if executor.kind == "local":
+        device = device_here()
+        for variant, model in study.variants.items():
+            training = study.training_of(variant)
+            require_device(model, training, device)
+            if (why := slow_way(model, training, device)) is not None:
+                slow.setdefault(why, []).append(variant)
+    return [
+        f"Attention of {', '.join(variants)} is a loop over tiles on this GPU, which is slow: {why}"
+        for why, variants in slow.items()
+    ]
 
 
 def require_precision_here(study: Study, executor: ExecutorSpec) -> None:
