@@ -135,6 +135,27 @@ def test_chinese_is_chinese() -> None:
     }
 
 
+def test_a_variant_is_not_called_a_model_in_chinese() -> None:
+    """A variant is 变体 wherever a study's models are meant. These phrases speak of a model that is no variant of a study."""
+    files = [
+        Path(words.__file__).parent / "zh" / f"{name}.toml" for name in ("statistics", "results", "pages", "report")
+    ]
+    named = {
+        key for path in files for key, text in _flat(tomllib.loads(path.read_text(encoding="utf-8"))) if "模型" in text
+    }
+    assert named == {
+        "depth.rescaled",
+        "model.needs_parts",
+        "note.audit_of_others",
+        "note.noise_differs_between_studies",
+        "note.not_exported",
+        "note.not_trained",
+        "note.two_objectives",
+        "terms.empty",
+        "terms.lede",
+    }
+
+
 def test_no_key_stands_in_two_files() -> None:
     for language in LANGUAGES:
         keys: list[str] = []
