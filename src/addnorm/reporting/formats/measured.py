@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from addnorm.words import Phrases, phrases, translated
+
 _MOST_NAMED = 4
 """Comparisons of one reason that are named; the others are counted."""
 _NO_VERDICT = ("no_verdict", "no_verdict_repeated")
@@ -25,15 +27,17 @@ class RankingFormats:
     in_nats: bool
 
     @staticmethod
-    def of(ranking: Mapping[str, Any]) -> "RankingFormats":
-        """The forms for the JSON of a ranking."""
+    def of(ranking: Mapping[str, Any], t: Phrases | None = None) -> "RankingFormats":
+        """The forms for the JSON of a ranking, in English unless phrases of another language are given."""
+        t = phrases("en") if t is None else t
         metric, unit, better = ranking["metric"], ranking.get("unit", "nats per token"), ranking.get("better", "lower")
         in_nats = unit == "nats per token"
-        name = "Loss" if metric == "loss" else metric
+        name = t("text.loss") if metric == "loss" else metric
+        title = t("text.name_in_unit", name=name, unit=t("text.nats") if in_nats else unit) if unit else name
         return RankingFormats(
             name=name,
-            title=f"{name}{f' in {unit}' if unit else ''}, {better} is better",
-            small_unit="thousandths of a nat" if in_nats else unit or metric,
+            title=t(f"text.better_{better}", title=title),
+            small_unit=t("text.thousandths") if in_nats else unit or metric,
             better=better,
             in_nats=in_nats,
         )
@@ -90,12 +94,14 @@ def in_thousandths(comparison: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def missing_verdicts(ranking: Mapping[str, Any]) -> list[str]:
+def missing_verdicts(ranking: Mapping[str, Any], t: Phrases | None = None) -> list[str]:
     """A sentence for each reason of comparisons without a verdict, unless a warning of the ranking has it.
 
     Args:
         ranking: the JSON of a ranking.
+        t: phrases of the language; English if not given.
     """
+    t = phrases("en") if t is None else t
     too_few = any(note.get("code") in _NO_VERDICT for note in ranking.get("notes", ()))
     pairs: dict[str, list[str]] = {}
     seen: set[frozenset[str]] = set()
@@ -106,9 +112,12 @@ def missing_verdicts(ranking: Mapping[str, Any]) -> list[str]:
                 continue
             seen.add(pair)
             if not (too_few and comparison.get("reason_code") in _FEW_SEEDS):
-                pairs.setdefault(comparison["reason"], []).append(f"{entry['variant']} against {reference}")
+                pair_text = t("text.pair", variant=entry["variant"], other=reference)
+                pairs.setdefault(comparison["reason"], []).append(pair_text)
     sentences = []
     for reason, named in pairs.items():
-        more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
-        sentences.append(f"no verdict on {', '.join(named[:_MOST_NAMED])}{more}: {reason}.")
+        which = t("joint.comma").join(named[:_MOST_NAMED])
+        if len(named) > _MOST_NAMED:
+            which = t("note.open_and_more", named=which, more=len(named) - _MOST_NAMED)
+        sentences.append(t("text.no_verdict_on", which=which, reason=translated(reason, t)))
     return sentences
