@@ -24,7 +24,7 @@ _TERMS = frozenset({"kind", "what", "side"})
 """Placeholders whose value is a word, which is translated if it can be."""
 _NAME = re.compile(r"[A-Z\d][\w.-]*|null|true|false|'[^']*'")
 """Prose that is the same in every language: `UTF-8`, `'causal'`."""
-_ANYTHING = frozenset({"error", "example"})
+_ANYTHING = frozenset({"error", "example", "value", "command"})
 """Placeholders whose value may hold colons, such as another program's message."""
 _FEWEST_LETTERS = 10
 """Of a note's own text, by which it can be recognised: `{which} {state}` would fit anything."""
