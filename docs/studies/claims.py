@@ -26,7 +26,7 @@ WORDS = {
     },
     "zh": {
         "head": ["说法", "依据", "第一批种子", "第二批种子", "是否再次得到"],
-        "better": "更好", "worse": "更差", "equivalent": "等价", "undecided": "未决", "failed": "失败",
+        "better": "更好", "worse": "更差", "equivalent": "等效", "undecided": "未决", "failed": "失败",
         "None": "无判定", "seeds": "{} 个种子", "tokens": "{} 个 token",
         "open": "未决", "one batch": "只有一批", "again": "再次得到", "not again": "未再得到",
         "claimed": "与说法一致", "against": "与说法相反", "neutral": "来源未言正负",

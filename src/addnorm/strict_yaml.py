@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 
 from addnorm.errors import InputError
+from addnorm.study.problems import full_width_hint
 
 _FAST: Any = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 """libyaml reads ten times as fast as Python; PyYAML may be installed without it."""
@@ -32,7 +33,8 @@ def read_yaml(text: str, where: str) -> Any:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise InputError(f"{where}{line}: not valid YAML: {error.problem or error.context}.") from error
+        hint = full_width_hint(text)
+        raise InputError(f"{where}{line}: not valid YAML: {error.problem or error.context}.{hint}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         # PyYAML raises ValueError for a date such as 2001-99-99, RecursionError for hundreds of nested levels.
         if isinstance(error, InputError):

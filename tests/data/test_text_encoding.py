@@ -26,6 +26,10 @@ ENCODED = [
         (CHINESE, "gb18030"),
         (RARE, "gbk"),
         ("English first.\n\n" * 50 + CHINESE, "gbk"),
+        (TRADITIONAL, "gbk"),
+        ("x = 1  # 计算损失\n" * 3 + "y = 2\n" * 50, "gbk"),
+        ("朱镕基、陶喆\n" * 20, "gbk"),  # the second byte of 镕 and 喆 is an ASCII letter
+        ("床前明月光，疑是地上霜。\n" * 20, "gbk"),
     ),
     *((TRADITIONAL, "big5"), (JAPANESE, "cp932"), (JAPANESE, "euc-jp"), (KOREAN, "cp949")),
     *((FRENCH, "latin1"), ("“Curly” quotes — and dashes.\n\n" * 20, "cp1252"), (CHINESE, "utf-16"), (FRENCH, "utf-32")),

@@ -11,6 +11,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 ENGLISH, CHINESE = ROOT / "docs" / "glossary.md", ROOT / "docs" / "glossary.zh-CN.md"
 SOURCES = sorted((ROOT / "src" / "addnorm").rglob("*.py"))
+CHINESE_TEXTS = sorted(
+    [*(ROOT / "src" / "addnorm" / "words" / "zh").glob("*.toml"), *(ROOT / "docs" / "guide").glob("*.zh-CN.md")]
+)
 
 KEPT_STRINGS = re.compile(r"--[\w-]+|[\w./-]*\w\.(?:jsonl?|md)\b|\bmirrors?/|^(?:stretch|stretches|mirrors?|looks?)$")
 """Options, files and JSON keys that keep their name although the word is not used any more."""
@@ -90,6 +93,20 @@ def test_former_words_do_not_return() -> None:
             for word in sorted(words & former):
                 returned.setdefault(room_of(path), []).append(f"{path.relative_to(ROOT)}:{line}: {word}")
     assert returned == {}
+
+
+def test_chinese_texts_keep_to_the_words_too() -> None:
+    former = [word.strip() for row in rows(CHINESE) for word in row[3].split(",") if word.strip()]
+    assert {"参考模型", "未定", "等价"} <= set(former)
+    assert len(CHINESE_TEXTS) > 10
+    returned = [
+        f"{path.name}:{number}: {word}"
+        for path in CHINESE_TEXTS
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+        for word in former
+        if word in line
+    ]
+    assert returned == []
 
 
 QUESTION = re.compile(r"\s*(?:What|Whether|How|Which|Where|Who|Why)\b")

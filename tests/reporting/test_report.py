@@ -220,7 +220,7 @@ def test_chinese(study: Path, tmp_path: Path, capsys: Any) -> None:
     assert said["left_out"] == []
     text = "".join(read(out).text)
     assert "如何重现这些结果" in text
-    assert "模型与参考之间的全部 1 个比较共用一个错误率" in text
+    assert "变体与参照之间的全部 1 个比较共用一个错误率" in text
     assert '<html lang="zh-Hans">' in out.read_text()
 
 

@@ -105,7 +105,7 @@ WRONG: list[tuple[Any, Any, str]] = [
     (Everything, {"count": 3.0}, "$.count: expected a whole number, got 3.0. Write 3."),
     (Everything, {"count": 3.5}, "$.count: expected a whole number, got 3.5."),
     (Everything, {"count": True}, "$.count: expected a whole number, got true."),
-    (Everything, {"count": "1e3"}, "$.count: expected a whole number, got '1e3'."),
+    (Everything, {"count": "1e3"}, "$.count: expected a whole number, got '1e3'. Write 1000."),
     (Everything, {"on": "yes"}, "$.on: expected true or false, got 'yes'."),
     (Everything, {"on": 1}, "$.on: expected true or false, got 1."),
     (Everything, {"text": 3}, "$.text: expected a text, got 3. Put it in quotes."),

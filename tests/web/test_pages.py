@@ -146,7 +146,7 @@ def test_no_warning_and_no_reason_is_left_in_english(tmp_path, client):
             assert sentence not in text
             assert phrases("zh").note(sentence.note) in text
     assert {"provisional", "lost", "references_level", "none_finished"} <= said
-    assert "参考模型" in text
+    assert "参照" in text
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
@@ -278,8 +278,8 @@ def test_a_models_page_explains_its_mechanisms_in_chinese(tmp_path, client):
 @pytest.mark.parametrize(
     ("change", "english", "chinese"),
     [
-        ({"references": ["gone"]}, "models that it does not train: gone", "它并不训练的模型比较：gone"),
-        ({"references": ["base", "base"]}, "every reference is named once", "每个参考模型只能出现一次"),
+        ({"references": ["gone"]}, "models that it does not train: gone", "它并不训练的变体比较：gone"),
+        ({"references": ["base", "base"]}, "every reference is named once", "每个参照只能出现一次"),
         ({"margin": -1.0}, "margin: expected a positive number", "这些运行无法排名"),
     ],
 )

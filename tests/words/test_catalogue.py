@@ -20,7 +20,7 @@ from addnorm.words.catalogue import _flat, _read
 
 SOURCE = Path(addnorm.__file__).parent
 TRANSLATIONS = [language for language in LANGUAGES if language != "en"]
-DEFINED_ELSEWHERE = ("mechanism", "formula", "measure", "figures")
+DEFINED_ELSEWHERE = ("mechanism", "formula", "measure", "figures", "message", "command")
 """First parts of keys whose English stands where the thing is defined."""
 
 
@@ -132,6 +132,32 @@ def test_chinese_is_chinese() -> None:
         "note.lost",
         "joint.comma",
         "joint.semicolon",
+        "progress.line",
+        "run.is_state",
+        "status.ended",
+        "text.heading",
+        "text.name_in_unit",
+    }
+
+
+def test_a_variant_is_not_called_a_model_in_chinese() -> None:
+    """A variant is 变体 wherever a study's models are meant. These phrases speak of a model that is no variant of a study."""
+    files = [
+        Path(words.__file__).parent / "zh" / f"{name}.toml" for name in ("statistics", "results", "pages", "report")
+    ]
+    named = {
+        key for path in files for key, text in _flat(tomllib.loads(path.read_text(encoding="utf-8"))) if "模型" in text
+    }
+    assert named == {
+        "depth.rescaled",
+        "model.needs_parts",
+        "note.audit_of_others",
+        "note.noise_differs_between_studies",
+        "note.not_exported",
+        "note.not_trained",
+        "note.two_objectives",
+        "terms.empty",
+        "terms.lede",
     }
 
 

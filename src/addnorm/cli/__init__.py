@@ -7,11 +7,13 @@ short forms of options, `expanded(arguments) -> arguments`. Files with a leading
 
 import ast
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from addnorm.errors import AddnormError, InputError, UnknownName, missing_extra
+from addnorm.words import LANGUAGES, environment_language, phrases, speaking, spoken, translated
 
 _ORDER = (
     "list",
@@ -50,13 +52,18 @@ def commands() -> dict[str, str]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command. Returns the exit code."""
     arguments = sys.argv[1:] if arguments is None else [*arguments]
+    language = environment_language(os.environ)
     try:
-        return _dispatch(arguments)
+        arguments, language = _without_language(arguments, language)
+        with speaking(language):
+            return _dispatch(arguments)
     except AddnormError as error:
-        print(f"addnorm: {error}", file=sys.stderr)
+        text = error.args[0] if error.args and isinstance(error.args[0], str) else str(error)
+        print(f"addnorm: {translated(text, phrases(language))}", file=sys.stderr)
         return 2 if isinstance(error, InputError) else 1
     except KeyboardInterrupt:  # `run` handles Ctrl-C itself while it trains
-        print("addnorm: stopped. All files are complete; give the same command again.", file=sys.stderr)
+        stopped = "stopped. All files are complete; give the same command again."
+        print(f"addnorm: {translated(stopped, phrases(language))}", file=sys.stderr)
         return 130
     except ModuleNotFoundError as error:
         advice = missing_extra(error)
@@ -105,6 +112,30 @@ def _dispatch(arguments: Sequence[str]) -> int:
     return code
 
 
+def _without_language(arguments: Sequence[str], language: str) -> tuple[list[str], str]:
+    """Take `--lang` out of the arguments, wherever it stands; a command that has the option itself keeps it.
+
+    Returns:
+        The other arguments and the language: the option's, else the given one.
+
+    Raises:
+        InputError: the option has no value, or an unknown one.
+    """
+    kept: list[str] = []
+    rest = iter(arguments)
+    for argument in rest:
+        if argument != "--lang" and not argument.startswith("--lang="):
+            kept.append(argument)
+            continue
+        value = next(rest, "") if argument == "--lang" else argument.removeprefix("--lang=")
+        if not value:
+            raise InputError(f"--lang: expected {' or '.join(LANGUAGES)}, got nothing.")
+        language = phrases(value).language
+    if kept[:1] == ["report"] and len(kept) < len(arguments):
+        kept.append(f"--lang={language}")
+    return kept, language
+
+
 def _require_no_empty_word(words: Sequence[str]) -> None:
     """Refuse an empty value, which no option means: as a path it would be the working folder.
 
@@ -131,16 +162,6 @@ def _as_given(arguments: list[str]) -> list[str]:
 def _help() -> str:
     summaries = commands()
     width = max(map(len, summaries))
-    rows = "\n".join(f"  {name:<{width}}  {summary}" for name, summary in summaries.items())
-    return f"""usage: addnorm COMMAND [options]      addnorm COMMAND --help
-
-Compare ways to connect a Transformer's layers: train variants side by side, and see which differences are more than noise.
-
-{rows}
-
-Begin with:
-  addnorm plan residual-scores                     the cost of the built-in study on this machine
-  addnorm run residual-scores --out runs/first     train it; the same command resumes it
-  addnorm rank runs/first                          the verdicts
-
-All commands take --json. Exit codes: 0 success, 1 the job failed or is not finished, 2 wrong input, 130 Ctrl-C."""
+    t = spoken()
+    rows = (f"  {name:<{width}}  {t.translation(f'command.{name}', text)}" for name, text in summaries.items())
+    return t("help.text", commands="\n".join(rows))

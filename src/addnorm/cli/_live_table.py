@@ -11,6 +11,7 @@ from rich.table import Table
 from addnorm.cli._text import duration, quantity
 from addnorm.errors import JobError
 from addnorm.store import RunFolder, RunStatus, State, StudyFolder
+from addnorm.words import spoken, translated
 
 _STYLES = {
     "running": "bold",
@@ -76,7 +77,7 @@ class LiveTable(Silent):
             self._live.stop()
 
     def say(self, text: str) -> None:
-        self.console.print(text, markup=False, highlight=False)
+        self.console.print(translated(text), markup=False, highlight=False)
 
     def show(self, folder: StudyFolder, statuses: list[RunStatus]) -> None:
         """Draw the current state."""
@@ -106,18 +107,19 @@ class LiveTable(Silent):
         return to_do * elapsed / new_steps if new_steps > 0 and elapsed > 5 else None
 
     def _table(self, statuses: list[RunStatus], speeds: dict[str, float | None], left: float | None) -> Table:
-        title = f"{self.study}   {self._count(statuses)}" + (f"   about {duration(left)} left" if left else "")
+        t = spoken()
+        title = f"{self.study}   {self._count(statuses)}" + (t("progress.left", time=duration(left)) if left else "")
         table = Table(title=title, title_justify="left", box=None, pad_edge=False)
         for name in ("run", "state"):
-            table.add_column(name, no_wrap=True, overflow="ellipsis")
-        for name in ("step", "tokens/s", "loss", "accuracy", "left"):
-            table.add_column(name, justify="right", no_wrap=True)
+            table.add_column(t(f"head.{name}"), no_wrap=True, overflow="ellipsis")
+        for name in ("step", "tokens_per_s", "loss", "accuracy", "left"):
+            table.add_column(t(f"head.{name}"), justify="right", no_wrap=True)
         shown = self._fitting(statuses)
         for entry in shown:
             table.add_row(*self._row(entry, speeds.get(entry.run)), style=_STYLES[entry.state])
         if len(shown) < len(statuses):
             hidden = [entry for entry in statuses if entry not in shown]
-            table.add_row(f"… and {len(hidden)} more: {self._count(hidden)}", style="dim")
+            table.add_row(t("progress.hidden", count=len(hidden), states=self._count(hidden)), style="dim")
         return table
 
     def _fitting(self, statuses: list[RunStatus]) -> list[RunStatus]:
@@ -130,11 +132,12 @@ class LiveTable(Silent):
         return [entry for index, entry in enumerate(statuses) if index in selected]
 
     def _row(self, entry: RunStatus, speed: float | None) -> tuple[str, ...]:
+        t = spoken()
         running = entry.state == "running"
         remaining = (entry.steps - entry.step) * self._tokens_per_step[entry.run] / speed if running and speed else None
         return (
-            f"{entry.variant} · seed {entry.seed}",
-            entry.state,
+            t("progress.run", variant=entry.variant, seed=entry.seed),
+            t(f"state.{entry.state}"),
             f"{entry.step}/{entry.steps}",
             quantity(speed) if speed is not None and running else "",
             "" if entry.loss is None else f"{entry.loss:.4f}",
@@ -144,18 +147,21 @@ class LiveTable(Silent):
 
     def _count(self, statuses: list[RunStatus]) -> str:
         states = [entry.state for entry in statuses]
-        return ", ".join(f"{states.count(state)} {state}" for state in _STYLES if state in states)
+        t = spoken()
+        counts = ((states.count(state), t(f"state.{state}")) for state in _STYLES if state in states)
+        return t("joint.comma").join(t("progress.count", count=count, state=state) for count, state in counts)
 
     def _line(self, statuses: list[RunStatus], speeds: dict[str, float | None], left: float | None) -> str:
+        t = spoken()
         running = [
             f"{e.variant}-s{e.seed} {e.step}/{e.steps}"
-            + ("" if e.loss is None else f" loss {e.loss:.3f}")
-            + ("" if speeds.get(e.run) is None else f" {quantity(speeds[e.run] or 0)} tokens/s")
+            + ("" if e.loss is None else t("progress.loss", loss=e.loss))
+            + ("" if speeds.get(e.run) is None else t("progress.speed", speed=quantity(speeds[e.run] or 0)))
             for e in statuses
             if e.state == "running"
         ]
-        tail = f"; about {duration(left)} left" if left else ""
-        return f"{self._count(statuses)}: {'; '.join(running)}{tail}"
+        tail = t("progress.line_left", time=duration(left)) if left else ""
+        return t("progress.line", states=self._count(statuses), running=t("joint.semicolon").join(running)) + tail
 
 
 def _speed(run: RunFolder) -> float | None:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from addnorm.cli._text import duration, on_screen, quantity
 from addnorm.reporting.formats.table import Column, ResultTable
+from addnorm.words import spoken, translated
 
 if TYPE_CHECKING:
     from addnorm.supervision.cluster_estimate import Cluster, ClusterEstimate, VariantOnCluster
@@ -17,28 +18,32 @@ def in_bytes(number: float | int) -> str:
 
 def cluster_table(estimate: "ClusterEstimate", cluster: "Cluster") -> str:
     """Format the estimate, with a remedy for every variant that does not fit."""
+    t = spoken()
     columns = (
-        Column("variant", side="l"),
-        Column("parameters", form=quantity),
+        Column("variant", t("head.variant"), side="l"),
+        Column("parameters", t("head.parameters"), quantity),
         Column("flops", "FLOPs", quantity),
-        Column("peak_bytes", "memory", in_bytes),
-        Column("runs_per_device", "runs per device", lambda runs: str(runs) if runs else "does not fit"),
-        Column("seconds", "time", duration),
-        Column("storage_bytes", "storage", in_bytes),
-        Column("tree_bytes", "sent per step", in_bytes),
-        Column("ring_bytes", "by a ring", in_bytes),
+        Column("peak_bytes", t("head.memory"), in_bytes),
+        Column(
+            "runs_per_device",
+            t("head.runs_per_device"),
+            lambda runs: str(runs) if runs else t("estimate.does_not_fit"),
+        ),
+        Column("seconds", t("head.time"), duration),
+        Column("storage_bytes", t("head.storage"), in_bytes),
+        Column("tree_bytes", t("head.sent_per_step"), in_bytes),
+        Column("ring_bytes", t("head.by_a_ring"), in_bytes),
     )
-    devices = (
-        f"{cluster.gpus} devices of {quantity(cluster.flops_per_second)}FLOP/s and {quantity(cluster.memory_bytes)}B"
+    speed, memory = quantity(cluster.flops_per_second), quantity(cluster.memory_bytes)
+    head = t(
+        "estimate.on_cluster",
+        study=estimate.study,
+        runs=estimate.runs,
+        devices=t("estimate.devices", count=cluster.gpus, speed=speed, memory=memory),
+        at_once=min(estimate.runs, estimate.at_once),
     )
-    head = (
-        f"{estimate.study}: {estimate.runs} runs on {devices}, {min(estimate.runs, estimate.at_once)} at once. FLOPs, time and "
-        "storage are those of one run."
-    )
-    end = (
-        f"Altogether {duration(estimate.seconds)} of time, {estimate.device_hours:,.1f} device hours and "
-        f"{quantity(estimate.storage_bytes)}B of storage, without evaluations, start-up and waiting in a queue."
-    )
+    storage = quantity(estimate.storage_bytes)
+    end = t("estimate.cluster_total", time=duration(estimate.seconds), hours=estimate.device_hours, storage=storage)
     parts = [
         head,
         on_screen(ResultTable(columns, estimate.variants)),
@@ -55,11 +60,8 @@ def _too_large(estimate: "ClusterEstimate") -> list["VariantOnCluster"]:
 
 def _not_fitting(variant: "VariantOnCluster") -> str:
     if variant.remedy is None:
-        return (
-            f"{variant.variant} does not fit, nor would it with one sequence in each part of a batch: choose shorter "
-            "sequences, a smaller model, or devices with more memory."
-        )
-    return f"{variant.variant} does not fit; it would with {variant.remedy}."
+        return spoken()("estimate.fits_nowhere", variant=variant.variant)
+    return spoken()("estimate.fits_with", variant=variant.variant, remedy=translated(variant.remedy))
 
 
 def _network(estimate: "ClusterEstimate") -> list[str]:
@@ -68,7 +70,7 @@ def _network(estimate: "ClusterEstimate") -> list[str]:
         return []
     longest = max(sums, key=lambda variant: variant.tree_seconds or 0.0)
     share = (longest.tree_seconds or 0.0) / longest.seconds
-    return [f"Summing gradients adds up to {duration(longest.tree_seconds or 0.0)} to a run, {share:.0%} of its time."]
+    return [spoken()("estimate.network", time=duration(longest.tree_seconds or 0.0), share=share)]
 
 
 def redundant_biases(audits: Mapping[str, Mapping[str, Any]]) -> str:
@@ -79,22 +81,22 @@ def redundant_biases(audits: Mapping[str, Mapping[str, Any]]) -> str:
     """
     from addnorm.reporting.audit.table import merged_names
 
+    t = spoken()
     if all(audit.get("size") == 0 for audit in audits.values()):
-        return "No variant has a bias or a norm's shift, so none is redundant."
+        return t("estimate.no_biases")
     columns = (
-        Column("variant", side="l"),
-        Column("size", "bias scalars"),
-        Column("joint_null", "can go"),
-        Column("redundant", "cannot matter alone", side="l"),
+        Column("variant", t("head.variant"), side="l"),
+        Column("size", t("head.bias_scalars")),
+        Column("joint_null", t("head.can_go")),
+        Column("redundant", t("head.cannot_matter"), side="l"),
     )
     rows = [
-        {"variant": name, "size": None, "joint_null": None, "redundant": audit["reason"]}
+        {"variant": name, "size": None, "joint_null": None, "redundant": translated(audit["reason"])}
         if "reason" in audit
         else {"variant": name, **audit, "redundant": ", ".join(merged_names(audit["redundant"])) or "-"}
         for name, audit in audits.items()
     ]
-    method = "By the static method alone; `addnorm audit` of one run gives the reasons and checks them numerically."
-    return f"{on_screen(ResultTable(columns, rows))}\n{method}"
+    return f"{on_screen(ResultTable(columns, rows))}\n{t('estimate.audit_method')}"
 
 
 def learned_numbers(counts: Mapping[str, Mapping[str, Any]]) -> str:

@@ -7,9 +7,12 @@ from typing import Any
 
 from addnorm.reporting.formats.numbers import quantity
 from addnorm.reporting.formats.table import ResultTable
+from addnorm.reporting.formats.text_table import filled
+from addnorm.words import spoken, translated
 
 __all__ = [
-    "duration", "on_screen", "page_width", "print_json", "print_line", "print_message", "quantity", "screen_width",
+    "duration", "on_screen", "page_width", "paragraph", "print_json", "print_line", "print_message", "quantity",
+    "screen_width",
 ]  # fmt: skip
 
 
@@ -20,12 +23,12 @@ def print_json(value: Any) -> None:
 
 def print_line(text: str) -> None:
     """Print a line of progress on standard error."""
-    print(text, file=sys.stderr, flush=True)
+    print(translated(text), file=sys.stderr, flush=True)
 
 
 def print_message(text: str) -> None:
     """Print a message on standard error."""
-    print(f"addnorm: {text}", file=sys.stderr)
+    print(f"addnorm: {translated(text)}", file=sys.stderr)
 
 
 _PAGE = 100
@@ -46,12 +49,18 @@ def on_screen(table: ResultTable) -> str:
     return table.text(screen_width())
 
 
+def paragraph(text: str) -> str:
+    """A message in the terminal's language, in lines that fit."""
+    return filled(translated(text), page_width())
+
+
 def duration(seconds: float | int) -> str:
-    """Format as `45 s`, `12 min`, `3 h 05 min`, `4.2 days`."""
+    """Format as `45 s`, `12 min`, `3 h 05 min`, `4.2 days`, in the terminal's language."""
+    t = spoken()
     if seconds < 99.5:
-        return f"{seconds:.0f} s"
+        return t("duration.seconds", s=seconds)
     if seconds < 5970:
-        return f"{seconds / 60:.0f} min"
+        return t("duration.minutes", m=seconds / 60)
     if seconds < 48 * 3600:
-        return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60):02d} min"
-    return f"{seconds / 86400:.1f} days"
+        return t("duration.hours", h=int(seconds // 3600), m=int(seconds % 3600 // 60))
+    return t("duration.days", d=seconds / 86400)

@@ -11,15 +11,15 @@ For example:
     addnorm plan mine.yaml --profile paper --cluster gpus=64,tflops=400,memory=80
 """
 
-import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from addnorm.cli._text import duration, on_screen, page_width, print_json, quantity
+from addnorm.cli._text import duration, on_screen, paragraph, print_json, quantity
 from addnorm.reporting.formats.table import Column, ResultTable
+from addnorm.words import phrases, spoken
 
 if TYPE_CHECKING:
     from addnorm.study.definition import Study
@@ -80,8 +80,8 @@ def command(options: Options) -> int:
     large = (
         () if options.audit else tuple(cost.variant for cost in estimate.variants if cost.parameters > MOST_PARAMETERS)
     )
-    without_audit = f"more than {quantity(MOST_PARAMETERS)} parameters: add --audit"
     if options.json:
+        without_audit = phrases("en")("estimate.too_many_parameters", count=quantity(MOST_PARAMETERS))
         print_json(
             estimate.to_json()
             | ({"budgets": given} if given else {})
@@ -91,48 +91,60 @@ def command(options: Options) -> int:
             | {"notes": notes}
         )
         return 0
-    print(f"{estimate.study}: {estimate.runs} runs ({_counted(estimate)}), {_length(first)}", end="\n\n")
-    variant = Column("variant", side="l")
-    costs = (
-        Column("flops_per_token", "FLOPs/token", quantity),
-        Column("peak_bytes", "peak memory", in_bytes),
-        Column("seconds", "time per run", duration),
+    t = spoken()
+    title = t(
+        "estimate.title", study=estimate.study, runs=estimate.runs, factors=_counted(estimate), length=_length(first)
     )
-    shape = (Column("parameters", form=quantity), costs[0], Column("relative", form="{:.2f}".format))
+    print(title, end="\n\n")
+    variant = Column("variant", t("head.variant"), side="l")
+    costs = (
+        Column("flops_per_token", t("head.flops_per_token"), quantity),
+        Column("peak_bytes", t("head.peak_memory"), in_bytes),
+        Column("seconds", t("head.time_per_run"), duration),
+    )
+    shape = (
+        Column("parameters", t("head.parameters"), quantity),
+        costs[0],
+        Column("relative", t("head.relative"), "{:.2f}".format),
+    )
     print(on_screen(ResultTable([variant, *shape, *costs[1:]], estimate.variants)))
     if estimate.tuning is not None:
-        print(
-            "The compared runs are counted at the most expensive point of each variant; which is chosen, tuning tells."
-        )
+        print(t("estimate.tuned"))
     if study.titles:
         print()
         titles = [{"variant": name, "title": title} for name, title in study.titles.items()]
-        print(on_screen(ResultTable([variant, Column("title", side="l")], titles)))
+        print(on_screen(ResultTable([variant, Column("title", t("head.title"), side="l")], titles)))
     if given:
-        print("\nEvery run takes the largest number of steps within its budget\n")
+        print(f"\n{t('estimate.budgets')}\n")
         print(on_screen(_budgets(first, given)))
     if own := _own_training(fitted):
-        print("\nTraining settings that differ between variants; all others are shared\n")
+        print(f"\n{t('estimate.own_training')}\n")
         settings = (Column(path, side="l", value=of.__getitem__) for path, of in own.items())
-        print(on_screen(ResultTable([Column("variant", side="l", value=str), *settings], list(fitted.variants))))
+        print(on_screen(ResultTable([replace(variant, value=str), *settings], list(fitted.variants))))
     ways = [
-        {**vars(way), "variant": cost.variant, "attention": way.attention + (" (taken)" if way.taken else "")}
+        {
+            **vars(way),
+            "variant": cost.variant,
+            "attention": t("estimate.taken", way=way.attention) if way.taken else way.attention,
+        }
         for cost in estimate.variants
         if len(cost.ways) > 1
         for way in cost.ways
     ]
     if ways:
-        print(
-            "\nWays to sum scores (`attention` of a model): one running sum, the products of all layers stored, or summed "
-            "again in every layer\n"
-        )
-        print(on_screen(ResultTable([variant, Column("attention", side="l"), *costs], ways)))
-    print(
-        f"\nAltogether {quantity(estimate.tokens)} training tokens and {quantity(estimate.flops)}FLOP; about "
-        f"{duration(estimate.seconds)} with {estimate.workers} worker(s) of {estimate.threads} thread(s) at the "
-        f"{quantity(estimate.flops_per_second)}FLOP/s measured just now."
+        print(f"\n{t('estimate.ways')}\n")
+        print(on_screen(ResultTable([variant, Column("attention", t("head.attention"), side="l"), *costs], ways)))
+    altogether = t(
+        "estimate.altogether",
+        tokens=quantity(estimate.tokens),
+        flops=quantity(estimate.flops),
+        time=duration(estimate.seconds),
+        workers=estimate.workers,
+        threads=estimate.threads,
+        speed=quantity(estimate.flops_per_second),
     )
-    print("FLOPs and memory are counted from the shapes; time is an estimate without evaluations and start-up.")
+    print(f"\n{altogether}")
+    print(t("estimate.method"))
     if audits := _audits(compared, but=large):
         print(f"\n{redundant_biases(audits)}")
     if gauges := learned_numbers(_learned(compared, but=large)):
@@ -141,11 +153,12 @@ def command(options: Options) -> int:
         name: sentences for name, check in _starts(compared, but=large).items() if (sentences := check.warnings())
     }
     for name, sentences in warned.items():
-        print("\n" + "\n".join(textwrap.fill(f"! {name}: {sentence}", page_width()) for sentence in sentences))
+        print("\n" + "\n".join(paragraph(f"! {name}: {sentence}") for sentence in sentences))
     if notes:
-        print("\n" + "\n".join(textwrap.fill(f"! {sentence}", page_width()) for sentence in notes))
+        print("\n" + "\n".join(paragraph(f"! {sentence}") for sentence in notes))
     if large:
-        print(f"\nBiases and starts of {len(large)} variant(s) were not looked at: {without_audit}.")
+        reason = t("estimate.too_many_parameters", count=quantity(MOST_PARAMETERS))
+        print("\n" + t("estimate.not_looked_at", count=len(large), reason=reason))
     return 0
 
 
@@ -165,11 +178,12 @@ def _budgets(estimate: "CostEstimate", given: Mapping[str, Mapping[str, int | fl
     def budget(cost: "VariantCost") -> str:
         return ", ".join(f"{name} {value:g}" for name, value in given[cost.variant].items())
 
+    t = spoken()
     columns = (
-        Column("variant", side="l"),
-        Column("budget", side="l", value=budget),
-        Column("steps"),
-        Column("tokens", form=quantity),
+        Column("variant", t("head.variant"), side="l"),
+        Column("budget", t("head.budget"), side="l", value=budget),
+        Column("steps", t("head.steps")),
+        Column("tokens", t("head.tokens"), quantity),
         Column("flops", "FLOPs", quantity),
     )
     return ResultTable(columns, [cost for cost in estimate.variants if cost.variant in given])
@@ -177,12 +191,13 @@ def _budgets(estimate: "CostEstimate", given: Mapping[str, Mapping[str, int | fl
 
 def _counted(estimate: "CostEstimate") -> str:
     """Factors of the number of runs."""
-    compared = f"{len(estimate.variants)} variants x {estimate.seeds} seeds"
+    t = spoken()
+    compared = t("estimate.factors", variants=len(estimate.variants), seeds=estimate.seeds)
     tuning = estimate.tuning
     if tuning is None:
         return compared
     points = sum(map(len, tuning.points.values()))
-    return f"tuning: {points} points x {tuning.seeds} tuning seeds; comparison: {compared}"
+    return t("estimate.tuned_factors", points=points, tuning_seeds=tuning.seeds, compared=compared)
 
 
 def _length(estimate: "CostEstimate") -> str:
@@ -190,12 +205,14 @@ def _length(estimate: "CostEstimate") -> str:
     steps = sorted({cost.steps for cost in estimate.variants})
     tokens = sorted({cost.tokens for cost in estimate.variants})
     if len(steps) == len(tokens) == 1 and steps[0]:
-        return f"{steps[0]} steps of {quantity(tokens[0] / steps[0])} tokens each"
-    return f"{_range(steps, str)} steps and {_range(tokens, quantity)} tokens each"
+        return spoken()("estimate.steps_of", steps=steps[0], tokens=quantity(tokens[0] / steps[0]))
+    return spoken()("estimate.steps_and", steps=_range(steps, str), tokens=_range(tokens, quantity))
 
 
 def _range(values: Sequence[int], written: Callable[[int], str]) -> str:
-    return written(values[0]) if len(values) == 1 else f"{written(values[0])} to {written(values[-1])}"
+    if len(values) == 1:
+        return written(values[0])
+    return spoken()("estimate.range", least=written(values[0]), most=written(values[-1]))
 
 
 def _own_training(study: "Study") -> dict[str, dict[str, str]]:

@@ -20,9 +20,9 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from addnorm.cli._text import page_width, print_json, print_message
+from addnorm.cli._text import page_width, paragraph, print_json, print_message
 from addnorm.errors import InputError
-from addnorm.words import command_line, plugin_options
+from addnorm.words import command_line, plugin_options, spoken
 
 
 @dataclass(frozen=True)
@@ -113,14 +113,14 @@ def command(options: Options) -> int:
     elif options.latex:
         print("\n".join(ranking_latex.latex(ranking).values()), end="")
     else:
-        print(tables.text(ranking, page_width()))
+        print(tables.text(ranking, page_width(), spoken()))
         if options.posterior:
             print(_probabilities(probable, page_width()))
         if ranking["tuning"] is not None:
-            print(tuning_tables.text(ranking["tuning"], page_width()))
+            print(tuning_tables.text(ranking["tuning"], page_width(), spoken()))
         if (options.dir / "study.json").exists():
             print(_next_commands(options.dir))
-            print("\n".join(("", *(fill(sentence, page_width()) for sentence in conclusion(ranked)))))
+            print("\n".join(("", *map(paragraph, conclusion(ranked)))))
     return 0
 
 
@@ -223,10 +223,12 @@ def _next_commands(folder: Path) -> str:
     code = plugin_options(plugins_of(study.plan))
     finished = [run.path for run in study.runs() if run.status().state == "finished"]
     commands: list[tuple[str, list[str | Path]]] = [
-        ("every run's state", ["status", folder]),
-        ("what learned scalars learned, and what was only weight decay", ["explain", folder, *code]),
-        ("this ranking as JSON", ["rank", folder, "--json"]),
+        ("next.status", ["status", folder]),
+        ("next.explain", ["explain", folder, *code]),
+        ("next.json", ["rank", folder, "--json"]),
     ]
     if finished:
-        commands.insert(2, ("weights and spec of one run", ["export", finished[0], *code]))
-    return "Next:" + "".join(f"\n  {text}:\n    {command_line('addnorm', *words)}" for text, words in commands)
+        commands.insert(2, ("next.export", ["export", finished[0], *code]))
+    t = spoken()
+    lines = (f"\n  {t('text.heading', text=t(key))}\n    {command_line('addnorm', *words)}" for key, words in commands)
+    return t("next.title") + "".join(lines)

@@ -28,7 +28,7 @@ from addnorm.cli._text import print_json, print_line
 from addnorm.errors import InputError, JobError
 from addnorm.store import RunStatus, State, StudyFolder
 from addnorm.store.ending import NOT_FINITE, WRONG_INPUT
-from addnorm.words import command_line
+from addnorm.words import command_line, spoken, translated
 
 if TYPE_CHECKING:
     from addnorm.study.executor import ExecutorSpec
@@ -224,10 +224,10 @@ def _with_page(table: "Silent", beside_the_runs: ExitStack) -> Callable[[StudyFo
             try:
                 ready = page(folder.path)
             except JobError as error:  # training goes on without the page
-                print_line(f"addnorm: there is no page: {error}")
+                print_line(spoken()("run.no_page", reason=translated(str(error))))
             else:
                 beside_the_runs.enter_context(serving(ready))
-                print_line(f"The page, while this runs: {ready.url}")
+                print_line(spoken()("run.page_at", address=ready.url))
         table.show(folder, statuses)
 
     return show
@@ -237,41 +237,34 @@ def _print_summary(
     out: Path, statuses: Sequence[RunStatus], endings: Mapping[str, Mapping[str, Any]], options: Options
 ) -> None:
     """Print what is finished, why the rest is not, and what to do. A command is the last thing on its line."""
+    t = spoken()
     states = [status.state for status in statuses]
     done = states.count("finished")
     reasons = command_line("addnorm", "status", out)
-    print(f"\n{done} of {len(states)} runs finished in {out}.")
+    print("\n" + t("run.finished", done=done, all=len(states), out=out))
     for status in statuses:
         if status.reason is not None and status.state not in ("failed", "diverged"):
-            print(f"  {status.run} is {status.state}: {status.reason}")
+            state = t(f"state.{status.state}")
+            print("  " + t("run.is_state", run=status.run, state=state, reason=translated(status.reason)))
     waiting = [status for status in statuses if not status.is_over]
     if waiting:
-        print(f"{len(waiting)} still to do. To resume, give the same command again:\n  {_same_command(out, options)}")
+        print(f"{t('run.to_do', count=len(waiting))}\n  {_same_command(out, options)}")
     if "blocked" in states:
-        print(f"Some are blocked; the reasons:  {reasons}")
+        print(t("run.blocked", command=reasons))
     lost = [status.run for status in statuses if status.state in ("failed", "diverged")]
     causes = [endings.get(name, {}).get("cause") for name in lost]
     if lost:
-        print(f"{len(lost)} failed; the reasons:  {reasons}")
+        print(t("run.failed", count=len(lost), command=reasons))
     if NOT_FINITE in causes:
-        print(
-            f"{causes.count(NOT_FINITE)} failed because a loss or gradient was not finite, and would fail in the same way "
-            "again. Lower training.optimizer.learning_rate or change the model, and train into another folder with --out."
-        )
+        print(t("run.not_finite", count=causes.count(NOT_FINITE)))
     if WRONG_INPUT in causes:
-        print(
-            f"{causes.count(WRONG_INPUT)} failed because of a wrong setting or plugin, and would fail in the same way again. "
-            "Correct it, and train into another folder with --out."
-        )
+        print(t("run.wrong_input", count=causes.count(WRONG_INPUT)))
     if any(cause not in (NOT_FINITE, WRONG_INPUT) for cause in causes):
         again = _same_command(out, replace(options, retry=True))
-        print(f"Once the cause is gone (memory, versions, a plugin's code), try the others again:\n  {again}")
+        print(f"{t('run.try_again')}\n  {again}")
     if done:
-        print(
-            f"The ranking:  {command_line('addnorm', 'rank', out)}\n"
-            f"The page:     {command_line('addnorm', 'watch', out)}\n"
-            f"The report:   {command_line('addnorm', 'report', out)}"
-        )
+        for key, name in (("run.ranking", "rank"), ("run.page", "watch"), ("run.report", "report")):
+            print(t(key, command=command_line("addnorm", name, out)))
 
 
 def _same_command(out: Path, options: Options) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from addnorm.cli._text import on_screen, page_width, print_json
+from addnorm.words import spoken, translated
 
 if TYPE_CHECKING:
     from addnorm.store import RunStatus
@@ -36,29 +37,31 @@ def command(options: Options) -> int:
     if options.json:
         print_json(status(folder))
         return 0
+    t = spoken()
     columns = (
-        Column("run", side="l"),
-        Column("state", side="l"),
-        Column("step", value=lambda entry: f"{entry.step}/{entry.steps}"),
-        Column("loss", form=dashed(".4f")),
-        Column("accuracy", form=dashed(".2%")),
-        Column("perplexity", form=dashed(".3f")),
-        Column("attempts"),
-        Column("reason", form=lambda reason: (reason or "").partition("\n")[0], side="l"),
+        Column("run", t("head.run"), side="l"),
+        Column("state", t("head.state"), lambda state: t(f"state.{state}"), "l"),
+        Column("step", t("head.step"), value=lambda entry: f"{entry.step}/{entry.steps}"),
+        Column("loss", t("head.loss"), dashed(".4f")),
+        Column("accuracy", t("head.accuracy"), dashed(".2%")),
+        Column("perplexity", t("head.perplexity"), dashed(".3f")),
+        Column("attempts", t("head.attempts")),
+        Column("reason", t("head.reason"), lambda reason: translated((reason or "").partition("\n")[0]), "l"),
     )
     statuses = folder.statuses()
-    print(f"{folder.name}  (plan {folder.plan_hash[:12]})\n")
+    print(t("status.title", study=folder.name, hash=folder.plan_hash[:12]) + "\n")
     print(on_screen(ResultTable(columns, statuses)))
     outcome = tuning(folder)
     if outcome is not None:
-        print(f"\n{tables.text(outcome.to_json(), page_width())}", end="")
+        print(f"\n{tables.text(outcome.to_json(), page_width(), t)}", end="")
     _print_attention(folder.all_runs())
     _print_uncompiled(statuses)
     for run in folder.all_runs():
         ending = run.ending() or {}
         if ending.get("state") in ("failed", "diverged"):
-            print(f"\n{run.name} {ending['state']}: {ending['reason']}")
-            print("\n".join(f"  | {line}" for line in ending.get("log") or ("the log is empty",)))
+            state, reason = t(f"state.{ending['state']}"), translated(ending["reason"])
+            print("\n" + t("status.ended", run=run.name, state=state, reason=reason))
+            print("\n".join(f"  | {line}" for line in ending.get("log") or (t("status.log_is_empty"),)))
     return 0
 
 
@@ -80,4 +83,4 @@ def _print_uncompiled(statuses: Sequence["RunStatus"]) -> None:
         if entry.uncompiled is not None:
             by_reason.setdefault(entry.uncompiled, []).append(entry.run)
     for reason, runs in by_reason.items():
-        print(f"\ntraining.compile: trained uncompiled: {', '.join(runs)}\n  | {reason}")
+        print(f"\n{spoken()('status.uncompiled', runs=', '.join(runs))}\n  | {reason}")

@@ -20,6 +20,7 @@ import tyro
 
 from addnorm.cli._text import print_json
 from addnorm.errors import InputError
+from addnorm.words import spoken
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,6 @@ def command(options: Options) -> int:
     if options.json:
         print_json({"url": ready.url})
     else:
-        print(f"The page: {ready.url}\nCtrl-C stops it; the runs are not affected.", flush=True)
+        print(spoken()("run.serving", address=ready.url), flush=True)
     ready.serve()
     return 0

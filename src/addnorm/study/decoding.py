@@ -21,7 +21,7 @@ from addnorm.earlier_fields import as_now
 from addnorm.errors import InputError, did_you_mean
 from addnorm.fields import PLAIN_WORDS, FieldError, in_words
 from addnorm.model.architecture import Dropout
-from addnorm.study.problems import Problems, nearest, shown
+from addnorm.study.problems import Problems, in_ascii, nearest, shown
 
 T = TypeVar("T")
 
@@ -156,8 +156,11 @@ def _read_plain(hint: type, value: object, path: str, problems: Problems) -> Any
     elif type(value) is hint:
         return value
     advice = ""
-    if hint is int and isinstance(value, float) and value.is_integer():
-        advice = f" Write {int(value)}."
+    number = _as_float(in_ascii(value) if isinstance(value, str) else value)
+    if hint is int and number is not None and number.is_integer():
+        advice = f" Write {int(number)}."
+    elif isinstance(value, str) and hint in (int, float) and (written := in_ascii(value)) != value:
+        advice = f" Write {written}."
     elif hint is str and not isinstance(value, Mapping | list | tuple | NoneType):
         advice = " Put it in quotes."
     problems.add(path, f"expected {_words(hint)}, got {shown(value)}.{advice}")
@@ -212,7 +215,8 @@ def _read_union(hint: Any, value: object, path: str, problems: Problems) -> Any:
 
 def _read_tuple(members: tuple[Any, ...], value: object, path: str, problems: Problems) -> Any:
     if not isinstance(value, list | tuple):
-        advice = f" Write [{value}]." if isinstance(value, int | float | str) else ""
+        written = in_ascii(value) if isinstance(value, str) else value
+        advice = f" Write [{written}]." if isinstance(value, int | float | str) else ""
         problems.add(path, f"expected a list, got {shown(value)}.{advice}")
         return UNREADABLE
     if members[-1] is Ellipsis:

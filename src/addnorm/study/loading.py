@@ -7,6 +7,7 @@ from typing import Any, get_type_hints
 
 from addnorm.data.tokenizers import TokenizerSpec
 from addnorm.errors import InputError, did_you_mean
+from addnorm.model.presets import PRESETS
 from addnorm.strict_yaml import lines_of, read_yaml_file
 from addnorm.study.built_in import study_file, study_names
 from addnorm.study.decoding import UNREADABLE, construct, read
@@ -18,7 +19,7 @@ from addnorm.study.origin import with_runs_as_specs
 from addnorm.study.overlay import Setting, apply_settings, lay_over_study, parse_setting
 from addnorm.study.plugins import load_plugins
 from addnorm.study.points import expand_points, read_tuning, tuning_content
-from addnorm.study.problems import Problems, nearest, shown
+from addnorm.study.problems import Problems, full_width_hint, nearest, shown
 from addnorm.study.variants import Variant, read_training, training_content
 from addnorm.user_code import call, import_function
 
@@ -57,8 +58,9 @@ def load_study(path_or_name: str | Path, *, profile: str | None = None, settings
         return _load_file(*file, profile, changes)
     if name.endswith(".py") or ":" in name:
         return _load_python(name, profile, changes)
+    preset = f" {name} is a preset: write model: {{preset: {name}}} in a study file." if name in PRESETS else ""
     raise InputError(
-        f"no study {name!r}.{did_you_mean(name, study_names())} Known: {', '.join(study_names())}. "
+        f"no study {name!r}.{preset}{did_you_mean(name, study_names())} Known: {', '.join(study_names())}. "
         "Give a study of your own as a file (.yaml, .py) or as module:function."
     )
 
@@ -171,7 +173,8 @@ def _read_file(file: Path, where: str) -> dict[str, Any]:
     content = read_yaml_file(file)
     problems = Problems(where)
     if not isinstance(content, dict):
-        raise InputError(f"{where}: $: expected a mapping, got {shown(content)}.")
+        hint = full_width_hint(content) if isinstance(content, str) else ""
+        raise InputError(f"{where}: $: expected a mapping, got {shown(content)}.{hint}")
     _check_names(content, FILE_FIELDS, "$", problems)
     profiles = content.get("profiles")
     if isinstance(profiles, Mapping):

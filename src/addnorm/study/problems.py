@@ -1,5 +1,7 @@
-"""Problems of an input with their paths, collected so that one error reports all of them."""
+"""Problems of an input with their paths, collected so that one error reports all of them; and hints for what people type."""
 
+import re
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from addnorm.errors import InputError, nearest_name
@@ -8,6 +10,29 @@ _LARGEST_REPORT = 10
 """Number of problems in one message."""
 _LARGEST_VALUE = 80
 """Characters of a value in a message."""
+_PLACES = {
+    "training.batch": "batch_size bs micro_batch_size",
+    "training.seq": "seq_len seq_length sequence_length block_size context context_length ctx_len",
+    "training.tokens": "epochs epoch num_epochs",
+    "training.steps": "max_steps iterations iters num_steps n_steps max_iters",
+    "training.optimizer.learning_rate": "lr learning_rate max_lr peak_lr",
+    "training.optimizer.weight_decay": "weight_decay wd",
+    "training.schedule.warmup": "warmup warmup_steps warmup_iters warmup_ratio",
+    "training.clip": "grad_clip clip_grad max_grad_norm gradient_clip",
+    "training.precision": "dtype amp fp16 bf16 mixed_precision",
+    "depth": "n_layers n_layer num_layers layers num_hidden_layers n_blocks",
+    "width": "d_model hidden_size n_embd embed_dim embedding_dim dim hidden_dim model_dim",
+    "heads": "n_heads n_head num_heads num_attention_heads nhead",
+    "kv_heads": "n_kv_heads num_kv_heads num_key_value_heads n_kv_head",
+    "hidden": "d_ff ffn_dim intermediate_size dim_feedforward d_inner mlp_dim",
+    "vocab": "vocab_size n_vocab",
+    "max_seq": "max_position_embeddings n_positions max_len max_length",
+    "seeds": "random_seed",
+    "corpus": "dataset data datasets",
+    "variants": "models model_variants runs",
+}
+"""Names that other libraries give to fields, by the field's place in a study file."""
+_OTHER_NAMES = {other: place for place, others in _PLACES.items() for other in others.split()}
 
 
 class Problems:
@@ -65,9 +90,45 @@ class Problems:
 def nearest(name: object, known: Iterable[object]) -> str:
     """`, did you mean 'add'? Known: add, scale.`: the end of a sentence about an unknown name."""
     names = [str(entry) for entry in known]
+    if isinstance(name, str) and (hint := _instead(name, names)) is not None:
+        return f". Write {hint}. Known: {', '.join(names) or 'none'}."
     near = nearest_name(name, names)
     question = f", did you mean {near!r}?" if near is not None else "."
     return f"{question} Known: {', '.join(names) or 'none'}."
+
+
+def _instead(name: str, known: Sequence[str]) -> str | None:
+    """Text to write in place of a name of another library, or of one with full-width marks; None if neither is known."""
+    if (written := in_ascii(name)) != name:
+        return written
+    place = _OTHER_NAMES.get(name.lower().replace("-", "_"))
+    if place is None or name in known:
+        return None
+    field = place.rpartition(".")[2]
+    return field if field in known else place
+
+
+def in_ascii(text: str) -> str:
+    """A text with the marks and digits of a Chinese keyboard as YAML reads them.
+
+    Example:
+        >>> in_ascii("seeds：［0，1，２］")
+        'seeds: [0, 1, 2]'
+    """
+    if text.isascii():
+        return text
+    plain = unicodedata.normalize("NFKC", text).translate(
+        {ord("【"): "[", ord("】"): "]", ord("“"): '"', ord("”"): '"'}
+    )
+    return re.sub(r"([,:])(?=\S)", r"\1 ", plain) if plain != text else text
+
+
+def full_width_hint(text: str) -> str:
+    """Point to the first full-width mark of a YAML text outside quotes and comments: ` Line 3 has …`; empty without one."""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if mark := re.search(r"[：，［］｛｝【】]", re.sub(r"\"[^\"]*\"|'[^']*'|(?:^|\s)#.*", "", line)):
+            return f" Line {number} has the full-width {mark[0]!r}: write {in_ascii(mark[0])!r}."
+    return ""
 
 
 def shown(value: object) -> str:

@@ -232,7 +232,8 @@ def _own_fields(value: object, path: str, known: tuple[str, ...], problems: Prob
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        problems.add(path, f"expected a mapping with the fields of a model, got {shown(value)}.")
+        advice = f" Write {{preset: {value}}}." if isinstance(value, str) and value in PRESETS else ""
+        problems.add(path, f"expected a mapping with the fields of a model, got {shown(value)}.{advice}")
         return {}
     if isinstance(value.get("kind"), str):  # a spec that is written out; its room knows its fields
         return dict(value)

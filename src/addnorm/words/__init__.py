@@ -8,15 +8,20 @@ a figure) are English there; the catalogue has only their translation. See `Phra
 from addnorm.words.catalogue import LANGUAGES, Phrases, phrases, preferred
 from addnorm.words.command import command_line, plugin_options
 from addnorm.words.sentence import Sentence, listed, say
+from addnorm.words.spoken import environment_language, speaking, spoken, translated
 
 __all__ = [
     "LANGUAGES",
     "Phrases",
     "Sentence",
     "command_line",
+    "environment_language",
     "listed",
     "phrases",
     "plugin_options",
     "preferred",
     "say",
+    "speaking",
+    "spoken",
+    "translated",
 ]

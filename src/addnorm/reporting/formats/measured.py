@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from addnorm.words import Phrases, phrases, translated
+
 _MOST_NAMED = 4
 """Comparisons of one reason that are named; the others are counted."""
 _NO_VERDICT = ("no_verdict", "no_verdict_repeated")
@@ -25,15 +27,17 @@ class RankingFormats:
     in_nats: bool
 
     @staticmethod
-    def of(ranking: Mapping[str, Any]) -> "RankingFormats":
-        """The forms for the JSON of a ranking."""
+    def of(ranking: Mapping[str, Any], t: Phrases | None = None) -> "RankingFormats":
+        """The forms for the JSON of a ranking, in English unless phrases of another language are given."""
+        t = phrases("en") if t is None else t
         metric, unit, better = ranking["metric"], ranking.get("unit", "nats per token"), ranking.get("better", "lower")
         in_nats = unit == "nats per token"
-        name = "Loss" if metric == "loss" else metric
+        name = t("text.loss") if metric == "loss" else metric
+        title = t("text.name_in_unit", name=name, unit=t("text.nats") if in_nats else unit) if unit else name
         return RankingFormats(
             name=name,
-            title=f"{name}{f' in {unit}' if unit else ''}, {better} is better",
-            small_unit="thousandths of a nat" if in_nats else unit or metric,
+            title=t(f"text.better_{better}", title=title),
+            small_unit=t("text.thousandths") if in_nats else unit or metric,
             better=better,
             in_nats=in_nats,
         )
@@ -54,7 +58,12 @@ class RankingFormats:
 
 
 def comparison_text(
-    comparison: Mapping[str, Any], write: Callable[[float], str], *, word: str | None = None, better: int | None = None
+    comparison: Mapping[str, Any],
+    write: Callable[[float], str],
+    *,
+    word: str | None = None,
+    better: int | None = None,
+    t: Phrases | None = None,
 ) -> str:
     """`better 5/5 -9.5 [-15.0, -4.0] (again 5/5 -8.1)`: verdict, seeds at which it is better, difference and interval, and the
     second batch of seeds, as far as there are any.
@@ -64,7 +73,9 @@ def comparison_text(
         write: a difference as text.
         word: stands for the verdict.
         better: number of seeds; not written if not given.
+        t: phrases of the language; English if not given.
     """
+    t = phrases("en") if t is None else t
     parts = [word or comparison["verdict"] or "no verdict"]
     if better is not None and comparison["interval"] is not None and comparison.get("by_seed"):
         parts.append(f"{better}/{len(comparison['by_seed'])}")
@@ -73,15 +84,15 @@ def comparison_text(
     if comparison["interval"] is not None:
         parts.append(f"[{', '.join(map(write, comparison['interval']))}]")
     if (again := comparison.get("again")) is not None:
-        parts.append(f"({_AGAIN[again['state']]}{_beside(again, write)})")
+        parts.append(f"({t(_AGAIN[again['state']])}{_beside(again, write)})")
     if (tuning := comparison.get("tuning")) and comparison["verdict"] in ("better", "worse"):
         lower = sum(entry["difference"] < 0 for entry in tuning)
         mean = sum(entry["difference"] for entry in tuning) / len(tuning)
-        parts.append(f"(tuning {lower}/{len(tuning)} {write(mean)})")
+        parts.append(f"({t('text.tuning_seeds')} {lower}/{len(tuning)} {write(mean)})")
     return " ".join(parts)
 
 
-_AGAIN = {"found": "found once", "found again": "again", "not found again": "not again"}
+_AGAIN = {"found": "text.found_once", "found again": "text.again", "not found again": "text.not_again"}
 
 
 def _beside(again: Mapping[str, Any], write: Callable[[float], str]) -> str:
@@ -112,12 +123,14 @@ def in_thousandths(comparison: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def missing_verdicts(ranking: Mapping[str, Any]) -> list[str]:
+def missing_verdicts(ranking: Mapping[str, Any], t: Phrases | None = None) -> list[str]:
     """A sentence for each reason of comparisons without a verdict, unless a warning of the ranking has it.
 
     Args:
         ranking: the JSON of a ranking.
+        t: phrases of the language; English if not given.
     """
+    t = phrases("en") if t is None else t
     too_few = any(note.get("code") in _NO_VERDICT for note in ranking.get("notes", ()))
     pairs: dict[str, list[str]] = {}
     seen: set[frozenset[str]] = set()
@@ -128,9 +141,12 @@ def missing_verdicts(ranking: Mapping[str, Any]) -> list[str]:
                 continue
             seen.add(pair)
             if not (too_few and comparison.get("reason_code") in _FEW_SEEDS):
-                pairs.setdefault(comparison["reason"], []).append(f"{entry['variant']} against {reference}")
+                pair_text = t("text.pair", variant=entry["variant"], other=reference)
+                pairs.setdefault(comparison["reason"], []).append(pair_text)
     sentences = []
     for reason, named in pairs.items():
-        more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
-        sentences.append(f"no verdict on {', '.join(named[:_MOST_NAMED])}{more}: {reason}.")
+        which = t("joint.comma").join(named[:_MOST_NAMED])
+        if len(named) > _MOST_NAMED:
+            which = t("note.open_and_more", named=which, more=len(named) - _MOST_NAMED)
+        sentences.append(t("text.no_verdict_on", which=which, reason=translated(reason, t)))
     return sentences

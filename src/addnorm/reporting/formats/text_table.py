@@ -1,8 +1,10 @@
-"""Aligned columns for a terminal."""
+"""Aligned columns and filled lines for a terminal, where a Chinese letter is two columns wide."""
 
+import re
 import textwrap
-import unicodedata
 from collections.abc import Collection, Container, Sequence
+
+from rich.cells import cell_len
 
 _LEAST_WORDS = 20
 """Narrowest column that words are wrapped to."""
@@ -10,6 +12,9 @@ _LEAST_HEADING = 6
 """Shorter words of a heading share a line."""
 
 Cells = Sequence[str]
+_OPENING, _CLOSING, _WIDE = "（“‘《", "，。、；：！？）”’》…", "\u2e80-\u9fff"
+# Chinese has no spaces: a line may end behind every letter, but not before a closing mark or behind an opening one.
+_PIECE = re.compile(rf"\s+|[{_OPENING}]*(?:[{_WIDE}]|[^\s{_OPENING}{_CLOSING}{_WIDE}]+|.)[{_CLOSING}]*")
 
 
 def aligned(
@@ -36,8 +41,31 @@ def aligned(
 
 def warned(sentences: Sequence[str], width: int) -> list[str]:
     """Warnings below a table as one part of its text; none without any."""
-    notes = [textwrap.fill(f"! {sentence}", width, subsequent_indent="  ") for sentence in sentences]
+    notes = [filled(f"! {sentence}", width, subsequent_indent="  ") for sentence in sentences]
     return ["\n".join(notes)] if notes else []
+
+
+def filled(text: str, width: int, *, subsequent_indent: str = "") -> str:
+    """Text in lines that are not wider than a number of columns.
+
+    Args:
+        text: one paragraph.
+        width: columns.
+        subsequent_indent: before every line but the first.
+    """
+    return "\n".join(_wrapped(text, width, subsequent_indent))
+
+
+def _wrapped(text: str, width: int, subsequent_indent: str = "") -> list[str]:
+    if cell_len(text) == len(text):
+        return textwrap.wrap(text, width, subsequent_indent=subsequent_indent)
+    lines = [""]
+    for piece in _PIECE.findall(" ".join(text.split())):
+        if lines[-1].strip() and cell_len(lines[-1] + piece.rstrip()) > width:
+            lines.append(subsequent_indent)
+        if not (piece.isspace() and not lines[-1].strip()):
+            lines[-1] += piece
+    return [line.rstrip() for line in lines]
 
 
 def side_by_side(rows: Sequence[Cells], left: Container[int], width: int, names: int = 1) -> list[str]:
@@ -88,7 +116,7 @@ def _with_wrapped_words(rows: Sequence[Cells], left: Container[int], width: int,
     room = max(_LEAST_WORDS, width - (_total(widths) - widths[longest]))
     wrapped: list[Cells] = []
     for row in rows:
-        cells = [textwrap.wrap(cell, room) if column == longest else [cell] for column, cell in enumerate(row)]
+        cells = [_wrapped(cell, room) if column == longest else [cell] for column, cell in enumerate(row)]
         wrapped += _lines_of(cells)
     return wrapped
 
@@ -124,4 +152,4 @@ def _total(widths: Collection[int]) -> int:
 
 
 def _width(cell: str) -> int:
-    return sum(not unicodedata.combining(letter) for letter in cell)
+    return cell_len(cell)

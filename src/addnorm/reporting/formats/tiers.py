@@ -12,6 +12,7 @@ _LABELS = (
     ("above", re.compile(r"above (?P<a>.*)")),
     ("below", re.compile(r"below (?P<a>.*)")),
 )
+_BETWEEN = re.compile(r"between (?P<a>.*) and (?P<b>.*)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +37,14 @@ def tier_words(tier: Tier, ranking: Ranking) -> TierWords:
         names = {"a": lines[tier.gaps[0] - 1], "b": lines[tier.gaps[-1]]}
         return TierWords(key="between", names=names, firm=tier.firm, bounded=True)
     return TierWords(key=tier.label, names={}, firm=tier.firm, bounded=bounded)
+
+
+def label_text(label: str, t: Phrases) -> str:
+    """A tier's label in a language; the label as it is where it is none of the known ones."""
+    for key, pattern in (*_LABELS, ("between", _BETWEEN)):
+        if (matched := pattern.fullmatch(label)) is not None:
+            return t(f"tier.{key}", **matched.groupdict())
+    return t(f"tier.{label}") if label in ("open", "reference", "failed") else label
 
 
 def tier_text(tier: TierWords, t: Phrases) -> str:

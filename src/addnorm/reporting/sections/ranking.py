@@ -5,7 +5,6 @@ and LaTeX, differences are in thousandths of a nat, because that is their size. 
 """
 
 import re
-import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,14 +14,14 @@ from addnorm.reporting.formats.measured import RankingFormats, comparison_text, 
 from addnorm.reporting.formats.numbers import fixed, interval
 from addnorm.reporting.formats.ranking_latex import latex
 from addnorm.reporting.formats.table import Column, ResultTable, again, against, at, dashed
-from addnorm.reporting.formats.text_table import warned
-from addnorm.reporting.formats.tiers import tier_text, tier_words
+from addnorm.reporting.formats.text_table import filled, warned
+from addnorm.reporting.formats.tiers import label_text, tier_text, tier_words
 from addnorm.reporting.section import Section
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import View
 from addnorm.statistics import Ranking
 from addnorm.statistics.ranking import RESOLVABLE_SEEDS
-from addnorm.words import Phrases
+from addnorm.words import Phrases, phrases
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
@@ -130,63 +129,76 @@ def _files(snapshot: Snapshot, rows: Rows) -> Mapping[str, str]:
     return {"ranking.csv": csv(content), **latex(content)}
 
 
-def means(ranking: Mapping[str, Any]) -> ResultTable:
+def means(ranking: Mapping[str, Any], t: Phrases | None = None) -> ResultTable:
     """The table of means, a row per variant in the ranking's order: ranks left open, runs, mean, interval, accuracy, tier."""
-    shown = RankingFormats.of(ranking)
+    t = phrases("en") if t is None else t
+    shown = RankingFormats.of(ranking, t)
+    metric = t("head.loss") if ranking["metric"] == "loss" else ranking["metric"]
     columns = (
-        Column("rank_interval", "ranks", dashed(lambda ends: "-".join(map(str, dict.fromkeys(ends))))),
-        Column("variant", value=_name, side="l"),
-        Column("seeds"),
-        Column("mean", ranking["metric"], dashed(shown.level)),
+        Column("rank_interval", t("head.ranks"), dashed(lambda ends: "-".join(map(str, dict.fromkeys(ends))))),
+        Column("variant", t("head.variant"), value=_name, side="l"),
+        Column("seeds", t("head.seeds")),
+        Column("mean", metric, dashed(shown.level)),
         Column("interval", "±", dashed(lambda ends: shown.level((ends[1] - ends[0]) / 2))),
-        Column("accuracy", "acc. %", dashed(lambda share: f"{100 * share:.2f}")),
-        Column("tier", form=_tier, side="l"),
+        Column("accuracy", t("head.accuracy_percent"), dashed(lambda share: f"{100 * share:.2f}")),
+        Column("tier", t("head.tier"), lambda tier: _tier(tier, t), side="l"),
     )
     return ResultTable(columns, ranking["variants"])
 
 
-def differences(ranking: Mapping[str, Any]) -> ResultTable:
+def differences(ranking: Mapping[str, Any], t: Phrases | None = None) -> ResultTable:
     """The table of comparisons, a column per reference."""
-    shown, mark = RankingFormats.of(ranking), "*" if is_unplanned(ranking) else ""
+    t = phrases("en") if t is None else t
+    shown, mark = RankingFormats.of(ranking, t), "*" if is_unplanned(ranking) else ""
     columns = (
         Column(
-            f"vs {name}", form=dashed(lambda compared: _cell(compared, shown, mark)), side="l", value=at("versus", name)
+            f"vs {name}",
+            t("head.versus", name=name),
+            dashed(lambda comparison: _cell(comparison, shown, mark, t)),
+            "l",
+            at("versus", name),
         )
         for name in ranking["references"]
     )
-    return ResultTable([Column("variant", value=_name, side="l"), *columns], ranking["variants"])
+    return ResultTable([Column("variant", t("head.variant"), value=_name, side="l"), *columns], ranking["variants"])
 
 
-def text(ranking: Mapping[str, Any], width: int = 100) -> str:
+def text(ranking: Mapping[str, Any], width: int = 100, t: Phrases | None = None) -> str:
     """The ranking for a terminal, without colour.
 
     Args:
         ranking: the JSON of a ranking.
         width: columns; comparisons that do not fit side by side go below each other.
+        t: phrases of the language; English if not given.
     """
-    shown = RankingFormats.of(ranking)
-    title = f"{shown.title}; ± is for each mean alone. Margin ±{ranking['margin']:g}."
+    t = phrases("en") if t is None else t
+    shown = RankingFormats.of(ranking, t)
+    title = t("text.ranking", title=shown.title, margin=ranking["margin"])
     if is_unplanned(ranking):
-        title += " NOT AS PLANNED: verdicts marked * are of another family than the planned one."
+        title += t("text.unplanned")
     if ranking["provisional"]:
-        title += " PROVISIONAL: runs have yet to end."
-    parts = [textwrap.fill(title, width), means(ranking).text(width, names=2)]
-    parts += _values(ranking["variants"], shown, width)
+        title += t("text.provisional")
+    parts = [filled(title, width), means(ranking, t).text(width, names=2)]
+    parts += _values(ranking["variants"], shown, width, t)
     if ranking["references"]:
         percent = f"{100 * ranking['confidence']:g}"
-        heading = f"Differences in {shown.small_unit}; all intervals together hold with {percent} % confidence"
-        compared = differences(ranking)
+        heading = [t("text.differences", unit=shown.small_unit, percent=percent)]
+        compared = differences(ranking, t)
         cells = [cell for line in compared.body for cell in line[1:]]
         if any(re.search(r" \d+/\d+ ", cell) for cell in cells):
-            heading += f"; 4/5: {shown.better} on 4 of 5 seeds"
-        if any(f" >{RESOLVABLE_SEEDS} seeds" in cell for cell in cells):
-            heading += f"; >{RESOLVABLE_SEEDS} seeds: not resolvable at this budget"
+            heading.append(t(f"text.on_seeds_{shown.better}"))
+        many = t("text.seeds_needed", seeds=f">{RESOLVABLE_SEEDS}")
+        if any(f" {many}" in cell for cell in cells):
+            heading.append(t("text.not_resolvable", needed=many))
         if ranking.get("second"):
-            heading += f"; again: on the second batch, seeds {', '.join(map(str, ranking['second']))}"
-        if any("(tuning " in cell for cell in cells):
-            heading += "; tuning: on the seeds that chose the points"
-        parts += [textwrap.fill(f"{heading}:", width), *compared.blocks(width)]
-    parts += warned([*ranking["warnings"], *missing_verdicts(ranking)], width)
+            heading.append(t("text.second_batch", seeds=t("joint.comma").join(map(str, ranking["second"]))))
+        if any(f"({t('text.tuning_seeds')} " in cell for cell in cells):
+            heading.append(t("text.on_tuning_seeds"))
+        blocks = compared.blocks(width)
+        parts += [filled(t("text.heading", text=t("joint.semicolon").join(heading)), width), *blocks]
+    notes = [None] * len(ranking["warnings"]) if t.language == "en" else ranking["notes"]
+    warnings = [t.note(note) or warning for warning, note in zip(ranking["warnings"], notes, strict=True)]
+    parts += warned([*warnings, *missing_verdicts(ranking, t)], width)
     return "\n\n".join(parts) + "\n"
 
 
@@ -211,13 +223,14 @@ def _name(entry: Mapping[str, Any]) -> str:
     return name if entry["same_as"] is None else f"{name} (= {entry['same_as']})"
 
 
-def _tier(tier: Mapping[str, Any]) -> str:
+def _tier(tier: Mapping[str, Any], t: Phrases) -> str:
     """The label; with "?" where the tier excludes some gap and more than one is left."""
     label: str = tier["label"]
-    return f"{label} ?" if label.startswith(("above", "between", "below")) and not tier["firm"] else label
+    shown = label_text(label, t)
+    return f"{shown} ?" if label.startswith(("above", "between", "below")) and not tier["firm"] else shown
 
 
-def _values(entries: Sequence[Mapping[str, Any]], shown: RankingFormats, width: int) -> list[str]:
+def _values(entries: Sequence[Mapping[str, Any]], shown: RankingFormats, width: int, t: Phrases) -> list[str]:
     """Every run's loss, a column per seed; nothing where no variant has more than one run."""
     if all(len(entry.get("values", ())) < 2 for entry in entries):
         return []
@@ -226,38 +239,36 @@ def _values(entries: Sequence[Mapping[str, Any]], shown: RankingFormats, width: 
     ]
     seeds = sorted({value["seed"] for entry in entries for value in entry.get("values", ())})
     columns = (
-        Column(f"seed {seed}", form=dashed(lambda value: _value(value, shown)), value=at(seed)) for seed in seeds
+        Column(f"seed {seed}", t("head.seed", seed=seed), dashed(lambda value: _value(value, shown, t)), value=at(seed))
+        for seed in seeds
     )
-    table = ResultTable([Column("variant", side="l"), *columns], rows)
+    table = ResultTable([Column("variant", t("head.variant"), side="l"), *columns], rows)
     marks = {cell.lstrip("0123456789.") for line in table.body for cell in line[1:]}
-    meanings = "".join(f"; {meaning}" for mark, meaning in _MARKS.items() if mark in marks)
-    return [textwrap.fill(f"{shown.name} per seed{meanings}:", width), table.text(width)]
+    heading = [t("text.per_seed", name=shown.name), *(t(key) for mark, key in _MARKS.items() if mark in marks)]
+    return [filled(t("text.heading", text=t("joint.semicolon").join(heading)), width), table.text(width)]
 
 
-_MARKS = {
-    "=": "= a copy of another run, counted once",
-    "*": "* not in the first plan",
-    "**": "** added after a look at results",
-}
+_MARKS = {"=": "text.mark_copy", "*": "text.mark_unplanned", "**": "text.mark_after_look"}
 
 
-def _value(value: Mapping[str, Any], shown: RankingFormats) -> str:
+def _value(value: Mapping[str, Any], shown: RankingFormats, t: Phrases) -> str:
     if value["loss"] is None:
-        return str(value["state"])
+        return t(f"state.{value['state']}")
     return shown.level(value["loss"]) + (
         "=" if not value["counted"] else "**" if value["after_look"] else "" if value["planned"] else "*"
     )
 
 
-def _cell(comparison: Mapping[str, Any], shown: RankingFormats, mark: str) -> str:
+def _cell(comparison: Mapping[str, Any], shown: RankingFormats, mark: str, t: Phrases) -> str:
     # Pairs without any shared seed have no list of seeds to count in.
     better = shown.seeds_better(comparison) if comparison.get("by_seed") else None
-    word = f"{comparison['verdict']}{mark}" if comparison["verdict"] else None
-    cell = comparison_text(comparison, shown.difference, word=word, better=better)
+    word = t(f"verdict.{comparison['verdict'] or 'none'}") + (mark if comparison["verdict"] else "")
+    cell = comparison_text(comparison, shown.difference, word=word, better=better, t=t)
     needed = comparison["seeds_needed"]
     if needed is None:
         return cell
-    return f"{cell} >{RESOLVABLE_SEEDS} seeds" if needed > RESOLVABLE_SEEDS else f"{cell} {needed} seeds"
+    many = f">{RESOLVABLE_SEEDS}" if needed > RESOLVABLE_SEEDS else needed
+    return f"{cell} {t('text.seeds_needed', seeds=many)}"
 
 
 class RankingSection(Section):

@@ -1,14 +1,15 @@
 """Tuning: the losses of every variant's points on the tuning seeds, and which point is compared."""
 
-import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from addnorm.reporting.formats.table import Column, ResultTable, at, dashed
+from addnorm.reporting.formats.text_table import filled
 from addnorm.reporting.section import Section
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import View
+from addnorm.words import Phrases, phrases
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,35 +86,30 @@ def rows(tuning: Mapping[str, Any]) -> list[dict[str, Any]]:
     return table_rows
 
 
-def text(tuning: Mapping[str, Any], width: int = 100) -> str:
+def text(tuning: Mapping[str, Any], width: int = 100, t: Phrases | None = None) -> str:
     """The points and choices for a terminal.
 
     Args:
         tuning: the JSON of a tuning.
         width: columns.
+        t: phrases of the language; English if not given.
     """
+    t = phrases("en") if t is None else t
     seeds = ", ".join(map(str, tuning["seeds"]))
     table_rows = rows(tuning)
     cells = [cell for row in table_rows for cell in row["cells"] if cell is not None]
-    heading = f"Tuning on the seeds {seeds}: mean loss of each point"
-    heading += "; * chosen" if any(cell.is_chosen for cell in cells) else ""
-    heading += "; ~ as good within noise" if any(cell.as_good for cell in cells) else ""
-    heading += "; ! some runs failed" if any(cell.lost and cell.losses for cell in cells) else ""
+    heading = [t("text.tuning", seeds=seeds)]
+    heading += [t("text.mark_chosen")] if any(cell.is_chosen for cell in cells) else []
+    heading += [t("text.mark_as_good")] if any(cell.as_good for cell in cells) else []
+    heading += [t("text.mark_lost")] if any(cell.lost and cell.losses for cell in cells) else []
     points = (
-        Column(point, form=dashed(_written), value=at("cells", place)) for place, point in enumerate(columns(tuning))
+        Column(point, form=dashed(lambda cell: _written(cell, t)), value=at("cells", place))
+        for place, point in enumerate(columns(tuning))
     )
-    optimum = Column("optimum", form=_OPTIMUM.__getitem__, side="l")
-    table = ResultTable([Column("variant", side="l"), *points, optimum], table_rows)
-    return f"{textwrap.fill(heading + ':', width)}\n\n{table.text(width)}\n"
-
-
-_OPTIMUM = {
-    "edge": "at the edge",
-    "flat": "flat within noise",
-    "edge_flat": "flat, at the edge",
-    "inside": "inside",
-    "open": "open",
-}
+    optimum = Column("optimum", t("head.optimum"), lambda key: t(f"text.optimum_{key}"), "l")
+    table = ResultTable([Column("variant", t("head.variant"), side="l"), *points, optimum], table_rows)
+    title = filled(t("text.heading", text=t("joint.semicolon").join(heading)), width)
+    return f"{title}\n\n{table.text(width)}\n"
 
 
 def _short(of: Mapping[str, Any], point: Mapping[str, Any]) -> str:
@@ -135,8 +131,8 @@ def _cell(of: Mapping[str, Any], point: Mapping[str, Any]) -> PointLosses:
     )
 
 
-def _written(cell: PointLosses) -> str:
+def _written(cell: PointLosses, t: Phrases) -> str:
     if cell.waiting:
-        return f"{len(cell.losses) - cell.waiting}/{len(cell.losses)} ended"
-    value = "failed" if cell.mean is None else f"{cell.mean:.4f}" + ("!" if cell.lost else "")
+        return t("text.ended", ended=len(cell.losses) - cell.waiting, runs=len(cell.losses))
+    value = t("verdict.failed") if cell.mean is None else f"{cell.mean:.4f}" + ("!" if cell.lost else "")
     return value + ("*" if cell.is_chosen else "~" if cell.as_good else "")
