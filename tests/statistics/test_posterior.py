@@ -1,6 +1,7 @@
 """Probabilities beside verdicts: calibrated, and in the words of the verdict's own numbers."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -71,3 +72,22 @@ def test_the_command_shows_them_beside_the_verdict(tmp_path: Path, capsys: pytes
     assert versus["verdict"] == "better"
     assert sum(versus["posterior"].values()) == pytest.approx(1)
     assert main(["rank", str(path), "--posterior", "--rule", "modded-nanogpt"]) == 2
+
+
+def test_an_interval_that_ends_at_the_margin_changes_no_probability() -> None:
+    """The degrees of freedom follow from the interval before it is cut: with a far larger margin nothing is cut at it."""
+    rng = np.random.default_rng(4)
+    losses = 2.5 + 0.002 * (3 * rng.normal(size=5) + rng.normal(size=(4, 5)))
+    results = [Result(variant=f"v{v}", seed=s, loss=float(losses[v, s])) for v in range(4) for s in range(5)]
+    for margin in (0.0045, 0.005, 0.006):
+        judged = rank(results, references=["v0"], margin=margin)
+        for name in ("v1", "v2", "v3"):
+            comparison = judged[name].versus["v0"]
+            assert comparison.half_width is not None
+            assert comparison.standard_error is not None
+            wide = rank(results, references=["v0"], margin=1.0)[name].versus["v0"]
+            assert comparison.half_width == wide.half_width
+            assert comparison.interval is not None
+            assert max(map(abs, comparison.interval)) <= margin or comparison.verdict != "equivalent"
+            again = posteriors(replace(judged, margin=0.002))[name, "v0"]
+            assert again == posteriors(replace(rank(results, references=["v0"], margin=1.0), margin=0.002))[name, "v0"]

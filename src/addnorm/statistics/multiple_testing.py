@@ -95,6 +95,8 @@ class Decisions:
     interval: Float[np.ndarray, "*batch pair 2"]
     """Simultaneous; ends at zero where Holm claims a direction against which the Bonferroni interval crosses zero, and at the
     margin where equivalence is claimed."""
+    half_width: Float[np.ndarray, "*batch pair"]
+    """Half of the simultaneous interval, before either cut."""
     claimed: Float[np.ndarray, "*batch pair"]
     """-1 where the first of the pair is claimed to be lower, +1 higher, 0 neither."""
     equivalent: Bool[np.ndarray, "*batch pair"]
@@ -209,6 +211,7 @@ class Evidence:
             p=p,
             p_equivalent=p_equivalent,
             interval=end_at_zero(np.where(equivalent[..., None], inside, self.interval), claimed),
+            half_width=(self.interval[..., 1] - self.interval[..., 0]) / 2,
             claimed=claimed,
             equivalent=equivalent,
         )

@@ -223,6 +223,7 @@ class ComparisonFamily:
             reason=reason,
             interval=(low, high) if sign > 0 else (0.0 - high, 0.0 - low),
             standard_error=float(decisions.tests.standard_error[index]),
+            half_width=float(decisions.half_width[index]),
             p=float(decisions.p[index]),
             p_equivalent=float(decisions.p_equivalent[index]),
         )

@@ -55,10 +55,10 @@ def posteriors(ranking: Ranking) -> dict[tuple[str, str], Posterior]:
 
 
 def _posterior(comparison: VariantComparison, ranking: Ranking) -> Posterior | None:
-    error, difference, interval = comparison.standard_error, comparison.difference, comparison.interval
-    if error is None or difference is None or interval is None or not error > 0:
+    error, difference, half_width = comparison.standard_error, comparison.difference, comparison.half_width
+    if error is None or difference is None or half_width is None or not error > 0:
         return None
-    df = _df_of((interval[1] - interval[0]) / 2 / error, 1 - (1 - ranking.confidence) / 2 / max(ranking.family, 1))
+    df = _df_of(half_width / error, 1 - (1 - ranking.confidence) / 2 / max(ranking.family, 1))
     below, above = (float(stdtr(df, (end - difference) / error)) for end in (-ranking.margin, ranking.margin))
     lower, higher = below, 1 - above
     lower_is_better = ranking.measure.better == "lower"

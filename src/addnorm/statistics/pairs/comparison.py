@@ -64,6 +64,8 @@ class VariantComparison:
     seeds: int = 0
     """Number of seeds that both have; of an unpaired comparison, runs of the variant that has fewer."""
     standard_error: float | None = None
+    half_width: float | None = None
+    """Half of the simultaneous interval before it is cut at zero or at the margin."""
     p: float | None = None
     """P value of the paired test, Holm-adjusted over the family."""
     p_equivalent: float | None = None
