@@ -64,7 +64,10 @@ def test_contributions_add_up_to_every_read(name: str) -> None:
         assert rest.abs().max() < 1e-9 * part.read.abs().max(), part.name
     assert reads.parts[-1].name == "close"
     sizes = reads.parts[-1].contributions.abs().amax(dim=(1, 2, 3))
-    assert (sizes > 1e-6).all(), dict(zip(reads.sources, sizes.tolist(), strict=True))  # all of depth reaches the end
+    reached = dict(zip(reads.sources, sizes.tolist(), strict=True))
+    # In this class two sums stand beside the stream: they are read, and end there.
+    beside = ["0.feedforward", "3.feedforward"] if name == "neomme" else []
+    assert [source for source, size in reached.items() if size < 1e-6] == beside
     first = reads.parts[0].contributions.abs().amax(dim=(1, 2, 3))
     assert (first[2:] == 0).all()  # none comes from later
 
