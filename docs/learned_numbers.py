@@ -132,7 +132,8 @@ def page(data: Mapping[str, Mapping[str, Any]]) -> str:
             parts.append(
                 f"\n## {room}\n\n| {room} | numbers | matter | redundant | explained | rest |\n|---|---|---|---|---|---|\n"
             )
-        parts.append(line(kind, data[f"{room}.{kind}"]))
+        if f"{room}.{kind}" in data:
+            parts.append(line(kind, data[f"{room}.{kind}"]))
     return "".join(parts)
 
 

@@ -1,6 +1,9 @@
 """Which learned numbers can matter: the counts of the hand derivation, and where they are shown."""
 
+import importlib.util
 import json
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -97,3 +100,36 @@ def test_an_ablated_gauge_is_warned_of() -> None:
     assert "A gauge: residual.alpha." in ablation_table(measured, 100)
     measured["runs"][0]["groups"] = [{**row, "gauge": False}]
     assert "A gauge" not in ablation_table(measured, 100)
+
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def _script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("learned_numbers_page", DOCS / "learned_numbers.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_table_has_every_joint_and_is_that_of_the_data() -> None:
+    script = _script()
+    data = json.loads(script.DATA.read_text(encoding="utf-8"))
+    assert script.PAGE.read_text(encoding="utf-8") == script.page(data)
+    joints = [
+        f"{room}.{kind}" for room, kind in script.rows() if room in ("residual", "scores", "values", "sink", "column")
+    ]
+    assert [name for name in joints if name not in data] == []
+    for name, row in data.items():
+        if "reason" not in row:
+            assert row["explained"] + sum(each["size"] for each in row["rest"]) == row["redundant"], name
+    assert data["scores.weighted"]["matter"] == 1
+    assert data["residual.rezero"]["matter"] == 0
+
+
+def test_a_row_is_what_is_counted() -> None:
+    script = _script()
+    data = json.loads(script.DATA.read_text(encoding="utf-8"))
+    assert script.row("residual", "rezero") == data["residual.rezero"]

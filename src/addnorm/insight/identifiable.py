@@ -80,13 +80,19 @@ def identifiable(spec: ModelSpec, groups: Mapping[str, Sequence[str]] | None = N
         >>> count.numbers, count.matter
         (4, 0)
     """
-    model, tokens = _analysed(reduced(spec))
-    chosen = groups_of(model, JOINT_ROOMS) if groups is None else groups
-    return learned_numbers(model, tokens, chosen, upright="embedding.weight") if chosen else {}
+    named = None if groups is None else tuple((group, tuple(names)) for group, names in groups.items())
+    return dict(_counted(reduced(spec), named))
 
 
-@functools.lru_cache(maxsize=1)
-def _analysed(spec: ModelSpec) -> tuple[Transformer, torch.Tensor]:
+@functools.lru_cache(maxsize=64)
+def _counted(
+    spec: ModelSpec, groups: tuple[tuple[str, tuple[str, ...]], ...] | None
+) -> tuple[tuple[str, LearnedNumbers], ...]:
+    with torch.device("meta"):
+        chosen = groups_of(Transformer(spec), JOINT_ROOMS) if groups is None else dict(groups)
+    if not chosen:
+        return ()
     model = spec.build(seed=0).eval()
     model.residual.advance(10**6)  # a schedule begins as the identity, where nothing of a branch matters
-    return model, torch.arange(_VOCAB).reshape(3, 9)
+    tokens = torch.arange(_VOCAB).reshape(3, 9)
+    return tuple(learned_numbers(model, tokens, chosen, upright="embedding.weight").items())

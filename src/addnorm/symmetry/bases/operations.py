@@ -297,8 +297,10 @@ class Maps:
             return self._length(replace(state, squared=False), self.named.get("dim"))
         entries = self._entries("self")
         dims = self.named.get("dim")
+        if dims is None:
+            raise NoRequirement
         axes = [axis % entries.first.dim() for axis in (dims if isinstance(dims, list | tuple) else [dims])]
-        if dims is None or any(varies_along(entries.first)[axis] for axis in axes):
+        if any(varies_along(entries.first)[axis] for axis in axes):
             raise NoRequirement
         keep = bool(self.named.get("keepdim", False))
         first = entries.first

@@ -92,7 +92,8 @@ class Operation(Maps):
         """
         if self.node.target is operator.getitem:
             whole: Any = self.states[self.node.args[0]]  # type: ignore[index]
-            return whole[self.node.args[1]] if isinstance(whole, tuple) else whole
+            at: Any = self.node.args[1]
+            return whole[at] if isinstance(whole, tuple) else whole
         read = [self.states[each] for each in self.node.all_input_nodes]
         if all(isinstance(each, Data) for each in read):
             made = still(self.node)
