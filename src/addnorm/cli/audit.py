@@ -99,7 +99,7 @@ def command(options: Options) -> int:
     if options.diff is not None:
         return _diff(options, *options.diff)
     if options.all or options.canonical is not None or options.quantise_ready is not None:
-        from addnorm.cli._bases import about_all_parameters
+        from addnorm.cli._audit.bases import about_all_parameters
 
         return about_all_parameters(options, Options(), _resolved, _screen()["width"])
     if (Path(str(options.target)) / "study.json").is_file():
@@ -202,7 +202,7 @@ def _key_cache(target: "Target", audit: "Audit") -> list[dict[str, Any]]:
 
 def _diff(options: Options, first: str, second: str) -> int:
     import addnorm
-    from addnorm.cli._bases import distance, distance_text
+    from addnorm.cli._audit.bases import distance, distance_text
     from addnorm.reporting.audit import certificate as certificates
 
     one, other = _full_size(options, first), _full_size(options, second)

@@ -148,7 +148,7 @@ def command(options: Options) -> int:
     if audits := _audits(compared, but=large):
         print(f"\n{redundant_biases(audits)}")
     if gauges := learned_numbers(_learned(compared, but=large)):
-        print(f"\n{textwrap.fill(gauges, page_width(), break_on_hyphens=False)}")
+        print(f"\n{paragraph(gauges)}")
     warned = {
         name: sentences for name, check in _starts(compared, but=large).items() if (sentences := check.warnings())
     }

@@ -51,7 +51,7 @@ def load_hf(folder: str | Path, *, plugins: Sequence[str | Path] = ()) -> Transf
     load_plugins([str(path) for path in plugins], Path.cwd())
     config = read_config(folder)
     if config.get("model_type") in TABLES:
-        model = load_shipped(folder, config)
+        model: Transformer = load_shipped(folder, config)
     else:
         spec, cls = hf_spec(folder)
         weights, where = read_weights(folder)
