@@ -50,6 +50,8 @@ LINES: tuple[tuple[str, ...], ...] = (
     ("list",),
     ("list", "--json"),
     *(("list", name, *form) for name in LISTED for form in ((), ("--json",))),
+    ("list", "skill"),
+    ("list", "skill", "--json"),
     ("list", "study-file"),
     ("list", "study-file", "--json"),
     ("new", "--blank", "--to", f"{STUDY}/blank.yaml"),

@@ -77,6 +77,7 @@ def command(options: Options) -> int:
     from addnorm.reporting.sections import tuning as tuning_tables
     from addnorm.statistics.conclusion import conclusion
     from addnorm.statistics.effects.posterior import posteriors
+    from addnorm.statistics.next_step import next_step
     from addnorm.statistics.run_tables import columns_from
 
     if options.rule:
@@ -100,7 +101,8 @@ def command(options: Options) -> int:
         unit=options.unit or None,
         say=print_message,
     )
-    ranking = ranked.to_json()
+    sentences, step = conclusion(ranked), next_step(ranked)
+    ranking = {**ranked.to_json(), "answer": [str(sentence) for sentence in sentences], "next": step.to_json()}
     probable = posteriors(ranked) if options.posterior else {}
     for row in ranking["variants"] if options.posterior else ():
         for reference, versus in row["versus"].items():
@@ -120,7 +122,7 @@ def command(options: Options) -> int:
             print(tuning_tables.text(ranking["tuning"], page_width()))
         if (options.dir / "study.json").exists():
             print(_next_commands(options.dir))
-            print("\n".join(("", *(fill(sentence, page_width()) for sentence in conclusion(ranked)))))
+        print("\n".join(("", *(fill(sentence, page_width()) for sentence in (*sentences, step.sentence)))))
     return 0
 
 
