@@ -52,6 +52,8 @@ LINES: tuple[tuple[str, ...], ...] = (
     *(("list", name, *form) for name in LISTED for form in ((), ("--json",))),
     ("list", "skill"),
     ("list", "skill", "--json"),
+    ("list", "schema"),
+    ("list", "schema", "--json"),
     ("list", "study-file"),
     ("list", "study-file", "--json"),
     ("new", "--blank", "--to", f"{STUDY}/blank.yaml"),
