@@ -1,7 +1,7 @@
 """Counts the learned numbers of every mechanism that can matter: `python docs/learned_numbers.py` writes
 src/addnorm/insight/learned_numbers.json (minutes), and docs/learned-numbers.md from it; `--page` the page alone.
 
-Every mechanism of the catalogue takes the place of one in a plain model of two layers. Both methods of `addnorm.symmetries` run.
+Every mechanism takes the place of one in a plain model of two layers. Both methods of `addnorm.symmetries` run.
 """
 
 import json
@@ -129,7 +129,9 @@ def page(data: Mapping[str, Mapping[str, Any]]) -> str:
     for room, kind in rows():
         if room != last:
             last = room
-            parts.append(f"\n## {room}\n\n| {room} | numbers | matter | redundant | explained | rest |\n|---|---|---|---|---|---|\n")
+            parts.append(
+                f"\n## {room}\n\n| {room} | numbers | matter | redundant | explained | rest |\n|---|---|---|---|---|---|\n"
+            )
         parts.append(line(kind, data[f"{room}.{kind}"]))
     return "".join(parts)
 
@@ -142,7 +144,8 @@ def write(names: list[str]) -> None:
             data[f"{room}.{kind}"] = row(room, kind)
             data = {f"{one}.{two}": data[f"{one}.{two}"] for one, two in rows() if f"{one}.{two}" in data}
             DATA.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
-            print(f"{room}.{kind}", {key: each for key, each in data[f"{room}.{kind}"].items() if key != "families"}, flush=True)
+            sys.stdout.write(f"{room}.{kind}: {line(kind, data[f'{room}.{kind}'])}")
+            sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 import addnorm
+from addnorm.errors import AddnormError
 
 DATA = Path(__file__).parent / "data" / "symmetries.json"
 PAGE = Path(__file__).with_name("symmetries.md")
@@ -41,7 +42,13 @@ SIZES: dict[str, Any] = {
 DROPOUT = dict.fromkeys(
     (
         *("attention_dropout", "hidden_dropout", "resid_pdrop", "embd_pdrop", "attn_pdrop", "dropout", "resid_dropout"),
-        *("hidden_dropout_prob", "attention_probs_dropout_prob", "embedding_dropout", "mlp_dropout", "residual_dropout"),
+        *(
+            "hidden_dropout_prob",
+            "attention_probs_dropout_prob",
+            "embedding_dropout",
+            "mlp_dropout",
+            "residual_dropout",
+        ),
         *("classifier_dropout", "activation_dropout", "emb_pdrop", "ffn_dropout"),
     ),
     0.0,
@@ -50,11 +57,29 @@ LIKE_GPT2 = {"n_embd": 8, "n_layer": 2, "n_head": 2, "n_positions": 16, "n_inner
 LIKE_BERT = {"type_vocab_size": 2, "pad_token_id": 0}
 EXPERTS = {"num_local_experts": 3, "num_experts": 3, "num_experts_per_tok": 2, "moe_intermediate_size": 3}
 DEEPSEEK = {
-    **{"q_lora_rank": 4, "kv_lora_rank": 4, "qk_rope_head_dim": 2, "qk_nope_head_dim": 2, "qk_head_dim": 4, "head_dim": 2},
-    **{"v_head_dim": 3, "n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 2, "topk_group": 1},
-    **{"n_shared_experts": 1, "first_k_dense_replace": 1, "moe_intermediate_size": 3, "num_key_value_heads": 2},
+    "q_lora_rank": 4,
+    "kv_lora_rank": 4,
+    "qk_rope_head_dim": 2,
+    "qk_nope_head_dim": 2,
+    "qk_head_dim": 4,
+    "head_dim": 2,
+    "v_head_dim": 3,
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 2,
+    "n_group": 2,
+    "topk_group": 1,
+    "n_shared_experts": 1,
+    "first_k_dense_replace": 1,
+    "moe_intermediate_size": 3,
+    "num_key_value_heads": 2,
 }
-ZAYA = {"num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 3, "router_hidden_size": 4, "num_key_value_heads": 2}
+ZAYA = {
+    "num_experts": 2,
+    "num_experts_per_tok": 1,
+    "moe_intermediate_size": 3,
+    "router_hidden_size": 4,
+    "num_key_value_heads": 2,
+}
 CLASSES: dict[str, dict[str, Any]] = {
     "LlamaForCausalLM": {},
     "LlamaForCausalLM, tied": {"tie_word_embeddings": True},
@@ -82,7 +107,7 @@ CLASSES: dict[str, dict[str, Any]] = {
     "GPTJForCausalLM": {**LIKE_GPT2, "rotary_dim": 2, "tokens": "more"},
     "PhiForCausalLM": {"partial_rotary_factor": 0.5, "tokens": "more"},
     "CohereForCausalLM": {"pad_token_id": 0, "tokens": "more"},
-    "FalconForCausalLM": {"tokens": "more"},
+    "FalconForCausalLM": {"ffn_hidden_size": 5, "tokens": "more"},
     "OPTForCausalLM": {"ffn_dim": 5, "word_embed_proj_dim": 8, "pad_token_id": 1},
     "BloomForCausalLM": {"n_layer": 2, "n_head": 2},
     "BertModel": LIKE_BERT,
@@ -91,10 +116,21 @@ CLASSES: dict[str, dict[str, Any]] = {
     "DistilBertForMaskedLM": {"dim": 8, "n_layers": 2, "n_heads": 2, "hidden_dim": 5, "pad_token_id": 0},
     "AlbertForMaskedLM": {"embedding_size": 6, **LIKE_BERT},
     "ModernBertForMaskedLM": {
-        **{"local_attention": 6, "global_attn_every_n_layers": 2, "pad_token_id": 0},
-        **{"cls_token_id": 0, "sep_token_id": 0, "bos_token_id": 0, "eos_token_id": 0},
+        "local_attention": 6,
+        "global_attn_every_n_layers": 2,
+        "pad_token_id": 0,
+        "cls_token_id": 0,
+        "sep_token_id": 0,
+        "bos_token_id": 0,
+        "eos_token_id": 0,
     },
-    "ViTForImageClassification": {"image_size": 4, "patch_size": 2, "num_channels": 2, "num_labels": 3, "tokens": "image"},
+    "ViTForImageClassification": {
+        "image_size": 4,
+        "patch_size": 2,
+        "num_channels": 2,
+        "num_labels": 3,
+        "tokens": "image",
+    },
     "MixtralForCausalLM": EXPERTS,
     "Qwen3MoeForCausalLM": EXPERTS,
     "GptOssForCausalLM": {**EXPERTS, "sliding_window": 8, "pad_token_id": 0},
@@ -151,7 +187,9 @@ def tables(data: Mapping[str, Mapping[str, Any]]) -> str:
     for name, each in data.items():
         families = ", ".join(f"{letters[family]} {size}" for family, size in each["families"].items())
         unread = f" ({each['unread']} unread)" if each["unread"] else ""
-        lines.append(f"| {name} | {each['parameters']}{unread} | {each['redundant']} | {each['explained']} | {families} |")
+        lines.append(
+            f"| {name} | {each['parameters']}{unread} | {each['redundant']} | {each['explained']} | {families} |"
+        )
     legend = ["", "| | family |", "|---|---|", *(f"| {letters[name]} | {name} |" for name in names)]
     rests = [(name, each["rest"]) for name, each in data.items() if each["rest"]]
     if rests:
@@ -183,15 +221,23 @@ def write(names: list[str]) -> None:
             continue
         try:
             data[name] = measured(name)
-        except Exception as error:  # a class of another version of Transformers does not hide the others
-            print(f"{name}: {type(error).__name__}: {str(error)[:200]}", flush=True)
+        except (
+            AddnormError,
+            RuntimeError,
+            TypeError,
+            ValueError,
+        ) as error:  # a class of another version of Transformers
+            sys.stdout.write(f"{name}: {type(error).__name__}: {str(error)[:200]}\n")
             continue
         data = {each: data[each] for each in CLASSES if each in data}
         DATA.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
-        print(name, {key: each for key, each in data[name].items() if key != "families"}, flush=True)
+        sys.stdout.write(f"{name}: {data[name]['explained']} of {data[name]['redundant']} explained\n")
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":
     if "--page" not in sys.argv:
         write([each for each in sys.argv[1:] if not each.startswith("-")])
-    PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), json.loads(DATA.read_text(encoding="utf-8"))), encoding="utf-8")
+    PAGE.write_text(
+        page(PAGE.read_text(encoding="utf-8"), json.loads(DATA.read_text(encoding="utf-8"))), encoding="utf-8"
+    )

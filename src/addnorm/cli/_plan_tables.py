@@ -111,7 +111,9 @@ def learned_numbers(counts: Mapping[str, Mapping[str, Any]]) -> str:
         for room, each in rooms.items():
             gauge = each["numbers"] - each["unread"] - each["matter"]
             unread = f", {each['unread']} unread" if each["unread"] else ""
-            parts.append(f"{variant}'s {each['numbers']} of {room}: {each['matter']} identifiable, {gauge} a gauge{unread}")
+            parts.append(
+                f"{variant}'s {each['numbers']} of {room}: {each['matter']} identifiable, {gauge} a gauge{unread}"
+            )
     if not parts:
         return ""
     return f"Learned numbers of joints, counted in models of small width: {'; '.join(parts)}."

@@ -9,7 +9,7 @@ For example:
     addnorm rank results.csv --columns loss=accuracy --direction higher --unit % --margin 0.2
     addnorm rank results.csv --rule modded-nanogpt
     addnorm rank sizes.csv --as speedup --columns compute=flops
-    addnorm rank lm_eval_output --as downstream --columns document=doc.passage
+    addnorm rank lm_eval_output --as downstream --columns document=doc.text_id
 """
 
 from collections.abc import Callable, Mapping

@@ -8,7 +8,8 @@ else stays as trained. The measures of a run are written to RUN/ablation.json:
      "loss",                                                                   nats per scored token, as trained
      "groups": [{"group", "set_to": "neutral" | "start", "entries", "loss", "change", "gauge"}]}
 
-A group is a `gauge` if other parameters can absorb every change of it (`addnorm.insight.identifiable`). A group `ROOM (all)` is all groups of a mechanism at once.
+A group is a `gauge` if other parameters can absorb every change of it (`addnorm.insight.identifiable`). A group `ROOM (all)`
+is all groups of a mechanism at once.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Which learned numbers of a mechanism can matter, and which are a gauge: another way to write down the same function.
+"""Learned numbers of a mechanism that can matter, and those that are a gauge: another way to write down the same function.
 
 A number is a gauge if other parameters can absorb any change of it: the factor of a branch, which the matrix before it can take
 over. The count is that of the numerical method of `addnorm.symmetries`, in a reduced model of the same depth and mechanisms.

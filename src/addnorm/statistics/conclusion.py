@@ -6,7 +6,8 @@ made, or that a test decided nothing, is no evidence that there is no difference
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from addnorm.statistics.ranking import RESOLVABLE_SEEDS, Ranking, VariantComparison
+from addnorm.statistics.pairs.comparison import VariantComparison
+from addnorm.statistics.ranking import RESOLVABLE_SEEDS, Ranking
 from addnorm.words import Sentence, listed, say
 
 _MOST_NAMED = 4

@@ -1,4 +1,4 @@
-"""How many numbers of a group of parameters can matter: the numerical method alone, for many groups of one model at once."""
+"""Count of the numbers of a group of parameters that can matter: the numerical method alone, for many groups at once."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from addnorm.reporting.drawing.figure_style import figure_of, key_below, new_figure, tidy
 from addnorm.reporting.figure import Figure, Rows
-from addnorm.reporting.formats.measured import RankingFormats, comparison_text, missing_verdicts
+from addnorm.reporting.formats.measured import RankingFormats, comparison_text, is_unplanned, missing_verdicts
 from addnorm.reporting.formats.numbers import fixed, interval
 from addnorm.reporting.formats.ranking_latex import latex
-from addnorm.reporting.formats.table import Column, ResultTable, against, at, dashed
+from addnorm.reporting.formats.table import Column, ResultTable, again, against, at, dashed
 from addnorm.reporting.formats.text_table import warned
 from addnorm.reporting.formats.tiers import tier_text, tier_words
 from addnorm.reporting.section import Section
@@ -147,10 +147,10 @@ def means(ranking: Mapping[str, Any]) -> ResultTable:
 
 def differences(ranking: Mapping[str, Any]) -> ResultTable:
     """The table of comparisons, a column per reference."""
-    shown = RankingFormats.of(ranking)
+    shown, mark = RankingFormats.of(ranking), "*" if is_unplanned(ranking) else ""
     columns = (
         Column(
-            f"vs {name}", form=dashed(lambda comparison: _cell(comparison, shown)), side="l", value=at("versus", name)
+            f"vs {name}", form=dashed(lambda compared: _cell(compared, shown, mark)), side="l", value=at("versus", name)
         )
         for name in ranking["references"]
     )
@@ -166,6 +166,8 @@ def text(ranking: Mapping[str, Any], width: int = 100) -> str:
     """
     shown = RankingFormats.of(ranking)
     title = f"{shown.title}; ± is for each mean alone. Margin ±{ranking['margin']:g}."
+    if is_unplanned(ranking):
+        title += " NOT AS PLANNED: verdicts marked * are of another family than the planned one."
     if ranking["provisional"]:
         title += " PROVISIONAL: runs have yet to end."
     parts = [textwrap.fill(title, width), means(ranking).text(width, names=2)]
@@ -179,6 +181,10 @@ def text(ranking: Mapping[str, Any], width: int = 100) -> str:
             heading += f"; 4/5: {shown.better} on 4 of 5 seeds"
         if any(f" >{RESOLVABLE_SEEDS} seeds" in cell for cell in cells):
             heading += f"; >{RESOLVABLE_SEEDS} seeds: not resolvable at this budget"
+        if ranking.get("second"):
+            heading += f"; again: on the second batch, seeds {', '.join(map(str, ranking['second']))}"
+        if any("(tuning " in cell for cell in cells):
+            heading += "; tuning: on the seeds that chose the points"
         parts += [textwrap.fill(f"{heading}:", width), *compared.blocks(width)]
     parts += warned([*ranking["warnings"], *missing_verdicts(ranking)], width)
     return "\n\n".join(parts) + "\n"
@@ -194,6 +200,8 @@ def csv(ranking: Mapping[str, Any]) -> str:
         Column("firm", value=at("tier", "firm")),
         *(Column(name, value=at("rank_interval", place)) for place, name in enumerate(("best_rank", "worst_rank"))),
         *(column for reference in ranking["references"] for column in against(reference)),
+        *(column for reference in ranking["references"] if ranking.get("second") for column in again(reference)),
+        *([Column("unplanned", value=lambda _: " ".join(ranking["unplanned"]))] if ranking.get("unplanned") else []),
     )
     return ResultTable(columns, ranking["variants"]).csv()
 
@@ -241,10 +249,11 @@ def _value(value: Mapping[str, Any], shown: RankingFormats) -> str:
     )
 
 
-def _cell(comparison: Mapping[str, Any], shown: RankingFormats) -> str:
+def _cell(comparison: Mapping[str, Any], shown: RankingFormats, mark: str) -> str:
     # Pairs without any shared seed have no list of seeds to count in.
     better = shown.seeds_better(comparison) if comparison.get("by_seed") else None
-    cell = comparison_text(comparison, shown.difference, better=better)
+    word = f"{comparison['verdict']}{mark}" if comparison["verdict"] else None
+    cell = comparison_text(comparison, shown.difference, word=word, better=better)
     needed = comparison["seeds_needed"]
     if needed is None:
         return cell

@@ -1,7 +1,7 @@
 r"""Two models on the same items: the difference of their scores, with an interval that knows items, documents and seeds.
 
 With y_{s,i} the score of a model trained at seed s on item i, and d_i the difference of two models on item i, averaged over
-seeds, the difference is the mean of d_i over n items. Items of one document (a passage with several questions) are alike, so
+seeds, the difference is the mean of d_i over n items. Items of one document (a text with several questions) are alike, so
 sums over documents c = 1 … C vary:
 
     V_items = C / (C - 1) sum_c ( sum_{i in c} (d_i - d) )^2 / n^2.

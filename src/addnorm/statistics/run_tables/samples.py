@@ -67,7 +67,7 @@ def read_items(source: Source, columns: Mapping[str, str] | None = None) -> list
     Args:
         source: a folder or one file of samples; or a table with the columns `variant`, `seed`, `item` and `loss` for the score.
         columns: names of the columns; of samples, `loss` is the metric, `document` a path into what describes the item (such as
-            `doc.passage` or `metadata.passage`), `task` one task, `run` the form of the folders' names.
+            `doc.text_id` or `metadata.text_id`), `task` one task, `run` the form of the folders' names.
 
     Raises:
         InputError: a file that cannot be read, a log that has not ended, an item twice in a run, or a metric that is not there.

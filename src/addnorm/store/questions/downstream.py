@@ -85,7 +85,7 @@ def downstream(
         margin: largest difference that counts as none; without it, nothing is called equivalent.
         confidence: of all intervals together.
         columns: names of the columns; for folders, `loss` chooses a metric, `document` is a path into what describes an item,
-            such as `doc.passage`, and `run` is the form of the folders' names.
+            such as `doc.text_id`, and `run` is the form of the folders' names.
         direction: the better direction; higher unless the metric's name says otherwise.
 
     Raises:

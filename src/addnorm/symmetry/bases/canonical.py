@@ -7,9 +7,9 @@
     signs      the longest entry of every coordinate becomes positive (complex: real), first those of the stream
     units      ordered by their lengths
 
-Lengths do not depend on rotations, and Gram matrices not on the bases on the other side, so that the order of the steps does not
-matter; cells with nothing between them (two linear maps in a row) are swept until nothing changes. Two copies that differ by
-any of these groups have the same representative, up to rounding, if the Gram matrices have different eigenvalues.
+Lengths do not depend on rotations, and Gram matrices not on the bases on the other side, so that the order of the steps does
+not matter; cells with nothing between them (two linear maps in a row) are swept until nothing changes. Two copies that differ
+by any of these groups have the same representative, up to rounding, if the Gram matrices have different eigenvalues.
 """
 
 from collections.abc import Sequence
@@ -152,14 +152,20 @@ def unit_orders(found: Cells, weights: Weights) -> list[list[tuple[str, int, Ten
     _, unit = csgraph.connected_components(graph, directed=False)
     linked = np.zeros(number, bool)
     linked[rows] = linked[columns] = True
+    # Outputs have an order, and so have the parts of heads.
+    for each in given.pinned:
+        linked[np.isin(unit, unit[found.component[each[each >= 0]]])] = False
+    for cell in found.cells:
+        if cell.roles:
+            linked[np.isin(unit, unit[cell.components])] = False
     signature: dict[int, list[tuple[int, int]]] = {}
     for at, use in enumerate(given.uses):
         component = np.where(use.channels >= 0, found.component[use.channels], -1)
         for place in np.flatnonzero((component >= 0) & linked[np.maximum(component, 0)]).tolist():
             signature.setdefault(int(unit[component[place]]), []).append((at, place))
     layers: dict[tuple[int, ...], list[list[tuple[int, int]]]] = {}
-    for each in signature.values():
-        layers.setdefault(tuple(at for at, _ in each), []).append(each)
+    for held in signature.values():
+        layers.setdefault(tuple(at for at, _ in held), []).append(held)
     made = []
     for units in layers.values():
         if len(units) < 2:
@@ -178,4 +184,3 @@ def unit_orders(found: Cells, weights: Weights) -> list[list[tuple[str, int, Ten
             axes.append((use.parameter, use.axis, index, index[order]))
         made.append(axes)
     return made
-

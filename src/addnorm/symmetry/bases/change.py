@@ -15,7 +15,7 @@ Weights = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Place:
-    """Where an axis of a parameter holds one whole cell, in the cell's order."""
+    """A part of an axis of a parameter that holds one whole cell, in the cell's order."""
 
     parameter: str
     axis: int
@@ -43,10 +43,10 @@ def places(found: Cells) -> dict[int, list[Place]]:
             continue
         seen.add((use.parameter, use.axis))
         component = np.where(use.channels >= 0, found.component[use.channels], -1)
-        cell = np.where(component >= 0, number[component], -1)
+        held = np.where(component >= 0, number[component], -1)
         parity = found.parity[use.channels] ^ use.dual
-        for at in np.unique(cell[cell >= 0]).tolist():
-            mine = np.flatnonzero(cell == at)
+        for at in np.unique(held[held >= 0]).tolist():
+            mine = np.flatnonzero(held == at)
             size = found.cells[at].size
             # Several heads may hold the same cell one after the other.
             for part in np.split(mine, range(size, len(mine), size)):
@@ -191,4 +191,3 @@ def _unfold(found: Cells, weights: Weights, generator: torch.Generator) -> None:
         weights[gain.parameter].reshape(-1)[torch.from_numpy(gain.index)] = (
             drawn[gain.parameter][torch.from_numpy(gain.index)] - gain.offset
         )
-

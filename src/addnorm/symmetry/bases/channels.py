@@ -10,6 +10,7 @@ Channels that are equal form a component. Components that no requirement tells a
 acts. A component that is dual to itself (a tied table) can only be rotated.
 """
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
@@ -84,13 +85,15 @@ class Cell:
 
 @dataclass
 class Requirements:
-    """What the operations of a graph require."""
+    """Requirements of the operations of a graph."""
 
     count: int = 0
     uses: list[AxisUse] = field(default_factory=list)
     gains: list[Gain] = field(default_factory=list)
     frozen: set[str] = field(default_factory=set)
     """Parameters that an operation without a rule reads."""
+    pinned: list[Ids] = field(default_factory=list)
+    """Channels whose order matters, such as those of an output."""
     images: set[int] = field(default_factory=set)
     """Channels behind an activation."""
     _equal: list[tuple[Ids, Ids, bool]] = field(default_factory=list)
@@ -210,7 +213,9 @@ class _Solution:
             return False
         marked = np.zeros(self.given.count, bool)
         marked[gain.after] = True
-        writes = [use for use in self.given.uses if not use.dual and bool(marked[use.channels[use.channels >= 0]].any())]
+        writes = [
+            use for use in self.given.uses if not use.dual and bool(marked[use.channels[use.channels >= 0]].any())
+        ]
         return not any(use.axis or not self._is_shift(use) for use in writes) and self._are_whole(gain.after)
 
     def _is_shift(self, use: AxisUse) -> bool:
@@ -262,9 +267,9 @@ class _Solution:
         order = np.argsort(cell, kind="stable")
         bounds = np.flatnonzero(np.diff(cell[order], prepend=-1, append=-1))
         made = []
-        for start, stop in zip(bounds[:-1], bounds[1:], strict=True):
+        for start, stop in itertools.pairwise(bounds.tolist()):
             members = order[start:stop]
-            mine = flags[members].any(0)
+            mine: NDArray[np.bool_] = np.asarray(flags[members].any(0))
             kind = _kind_of(mine, len(members), bool(paired[members].all()), bool(broken[members].any()))
             if kind != "still":
                 made.append(Cell(kind, members, frozenset(role for role, at in named.items() if at[members].any())))
@@ -278,7 +283,7 @@ class _Solution:
         )
 
 
-def _kind_of(flags: np.ndarray, size: int, is_paired: bool, is_broken: bool) -> Kind:
+def _kind_of(flags: NDArray[np.bool_], size: int, is_paired: bool, is_broken: bool) -> Kind:
     has = dict(zip(_KINDS, flags.tolist(), strict=True))
     if has["still"] or is_broken:
         return "still"

@@ -1,5 +1,7 @@
-"""The scale of a stream that only norms read, where a norm's eps is too small for float64 to see (BERT's 1e-12): a near-symmetry
-that is counted, because no measurement tells it from an exact one. With a larger eps it is reported as near."""
+"""The scale of a stream that only norms read, where a norm's eps is too small for float64 to see (BERT's 1e-12).
+
+It is a near-symmetry that is counted, because no measurement tells it from an exact one. With a larger eps it is reported as
+near."""
 
 from addnorm.symmetry.families._signature import Signature
 

@@ -111,9 +111,9 @@ def shifted(system: System, value: Value, other: Operand, factor: float = 1.0) -
         if nearly:
             # What scales x does not scale x + eps; were eps zero, nothing would be demanded.
             system.equations.require(*common[:2])
-            system.equations.require(product_terms_of(before.linear, at), nearly=True)
+            system.equations.require(product_terms(before.linear, at[:, None]), nearly=True)
         else:
-            system.equations.require(*common, product_terms_of(before.linear, at))
+            system.equations.require(*common, product_terms(before.linear, at[:, None]))
             system.uses.append(ShiftUse(before, space.shift, tangent, at, factor, int(source)))
     if len(unique) > 1:
         system.marks.append(sources)
@@ -126,11 +126,6 @@ def shifted(system: System, value: Value, other: Operand, factor: float = 1.0) -
         shift = FreeShift(group.reshape(shape), torch.ones(shape, dtype=torch.float64), sources)
         made = made.with_free((*made.free, shift))
     return made
-
-
-def product_terms_of(linear: Ids, vector: Numbers) -> Term:
-    """The terms of A v."""
-    return product_terms(linear, vector[:, None])
 
 
 def _joined(system: System, one: Value, other: Value) -> Value:
@@ -280,9 +275,8 @@ def times(call: Call, first: Operand, second: Operand, shape: torch.Size) -> Sta
 
 def _varying(number: Tensor) -> torch.Size:
     """The shape of an invariant tensor, with 1 for axes along which it was only copied, as a norm by `expand_as` is."""
-    return torch.Size(
-        1 if bool((number == number.narrow(axis, 0, 1)).all()) else size for axis, size in enumerate(number.shape)
-    )
+    same = [bool((number == number.narrow(axis, 0, 1)).all()) for axis in range(number.dim())]
+    return torch.Size(1 if copied else size for copied, size in zip(same, number.shape, strict=True))
 
 
 def gained(system: System, value: Value, other: Operand) -> Value:
@@ -366,8 +360,8 @@ def product(
     space.linear[:] = actions[0] if len(actions) == 1 else _total(system, actions)
     if same[0].all() and one.space.size == size:
         # One factor for all entries: what vanishes without it vanishes with it.
-        places = one.forms.argmax(-1).reshape(-1)[members[0]].numpy()
-        space.nulls = [(null[places], constant) for null, constant in one.space.nulls if constant == 0]
+        entry = one.forms.argmax(-1).reshape(-1)[members[0]].numpy()
+        space.nulls = [(null[entry], constant) for null, constant in one.space.nulls if constant == 0]
         space.roles |= one.space.roles & {"spanned"}
     return renumbered(Value(one.space, one.forms, datum), space, members)
 

@@ -2,8 +2,8 @@
 
     y_t = sum_j W_j x_{t+j} + c        δW_j + W_j A = A' W_j for every j, and sum_j W_j b + δc = A' c + b'
 
-A window of k places of x is one vector of the direct sum of k copies of x's space, with one action for all of them. Padding with
-zeros stays as it is only if b vanishes.
+A window of k places of x is one vector of the direct sum of k copies of x's space, with one action for all of them. Padding
+with zeros stays as it is only if b vanishes.
 """
 
 import numpy as np
@@ -56,19 +56,22 @@ def _dense(weight: Operand, channels: int, groups: int) -> tuple[Tensor, State]:
 def _windows(call: Call, tensor: Tensor, kernel: torch.Size) -> Tensor:
     """[batch, channel, *place] to [batch, *place, channel × window], zeros where it is padded."""
 
-    def pair(name: str, default: int) -> list[int]:
+    def pair(name: str, default: int) -> tuple[int, ...]:
         given = call.named.get(name, default)
         if isinstance(given, str):
             raise NoRule
         numbers = list(given) if isinstance(given, list | tuple) else [int(given)]
-        return numbers * len(kernel) if len(numbers) == 1 else numbers
+        return tuple(numbers * len(kernel) if len(numbers) == 1 else numbers)
 
     stride, padding, dilation = pair("stride", 1), pair("padding", 0), pair("dilation", 1)
     given = tensor if len(kernel) == 2 else tensor.unsqueeze(-2)
-    lift = (lambda numbers, first: numbers) if len(kernel) == 2 else (lambda numbers, first: [first, *numbers])
-    sizes = list(kernel) if len(kernel) == 2 else [1, *kernel]
+    lead = () if len(kernel) == 2 else (1,)  # `unfold` wants two axes
     made = torch.nn.functional.unfold(
-        given.double(), sizes, dilation=lift(dilation, 1), padding=lift(padding, 0), stride=lift(stride, 1)
+        given.double(),
+        (*lead, *kernel),
+        dilation=(*lead, *dilation),
+        padding=(*(0 for _ in lead), *padding),
+        stride=(*lead, *stride),
     )
     return made.transpose(1, 2).reshape(tensor.shape[0], *call.result.shape[2:], -1)
 
@@ -110,4 +113,3 @@ def _channels_second(value: Value) -> Value:
         FreeShift(each.group.movedim(last, 1), each.direction.movedim(last, 1), each.sources) for each in value.free
     )
     return Value(value.space, value.forms.movedim(last, 1), value.datum.movedim(last, 1), free)
-

@@ -107,6 +107,10 @@ def _map(
         before = value.space
         rows = value.forms.reshape(-1, into * before.size)
         unique, inverse = np.unique(np.round(rows.numpy(), 12), axis=0, return_inverse=True)
+        # A use with all numbers of x comes first, because a finite move takes each weight from the first use that has it; a
+        # window that reaches into padding has only some.
+        order = np.argsort(-np.count_nonzero(unique, axis=1), kind="stable")
+        unique, inverse = unique[order], np.argsort(order)[inverse.reshape(-1)]
         forms, which = unique.reshape(-1, into, before.size), torch.from_numpy(inverse).reshape(lead)
     groups = len(forms)
     linear = np.full((groups * out, groups * out), ZERO)

@@ -1,8 +1,9 @@
 """Experts: rows of data that each meet one of several matrices, chosen by the data.
 
-Rows are sorted by expert, multiplied in groups, and put back. Between the products, every operation that acts row by row acts on
-each expert's rows alone, so that a scale of one expert's unit has nothing to do with another's. Where rows come together again,
-all experts' results must have one action, and their shifts vanish, because the weights of the chosen experts are data.
+Rows are sorted by expert, multiplied in groups, and put back. Between the products, every operation that acts row by row
+acts on each expert's rows alone, so that a scale of one expert's unit has nothing to do with another's. Where rows come
+together again, all experts' results must have one action, and their shifts vanish, because the weights of the chosen experts
+are data.
 """
 
 from collections.abc import Callable

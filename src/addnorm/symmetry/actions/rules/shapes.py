@@ -39,6 +39,8 @@ INDEXING = frozenset(
     | {"alias", "clone", "detach", "contiguous", "lift_fresh_copy", "dropout"}
     | {"to", "_to_copy", "type_as", "float", "double"}
 )
+_LIKE = frozenset({"type_as", "expand_as", "view_as", "reshape_as"})
+"""Operations that read the shape or type of their second tensor alone."""
 _RESHAPED = frozenset({"view", "_unsafe_view"})
 
 
@@ -59,7 +61,7 @@ def reindexed(call: Call, tensor: Tensor) -> Any:
 def indexed(call: Call) -> State:
     """Reorder the entries."""
     first, *others = call.operands()
-    if any(not each.constant for each in others) and call.name != "type_as" and not _is_routing(call, first, others):
+    if any(not each.constant for each in others) and call.name not in _LIKE and not _is_routing(call, first, others):
         raise NoRule
     if call.name == "dropout" and call.named.get("train"):
         raise NoRule
