@@ -12,15 +12,17 @@ import textwrap
 import types
 from collections.abc import Mapping
 from dataclasses import is_dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from addnorm.statistics import ranking, run_noise, seeds_in_stages, trend, tuning
+from addnorm.statistics import ranking, run_noise, seeds_in_stages, stuck_runs, trend, tuning
 from addnorm.statistics.effects import downstream as items
 from addnorm.statistics.effects.equal_loss import EqualLoss
+from addnorm.statistics.effects.next_step import NextStep
 from addnorm.statistics.effects.posterior import Posterior
 from addnorm.statistics.effects.speedup import CurveLaw, Speedup
-from addnorm.statistics.next_step import NextStep
+from addnorm.statistics.pairs import comparison
 from addnorm.statistics.rules.check import ConditionOutcome, Design, PassRate, RuleCheck
 from addnorm.statistics.stream.rule import StreamRule
 from addnorm.statistics.stream.state import Proposal
@@ -46,7 +48,9 @@ INTERVAL = {"type": "array", "items": NUMBER, "minItems": 2, "maxItems": 2}
 
 def _or_null(schema: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(schema.get("type"), str):
-        return {**schema, "type": [schema["type"], "null"]} | ({"enum": [*schema["enum"], None]} if "enum" in schema else {})
+        return {**schema, "type": [schema["type"], "null"]} | (
+            {"enum": [*schema["enum"], None]} if "enum" in schema else {}
+        )
     return {"anyOf": [dict(schema), {"type": "null"}]}
 
 
@@ -70,20 +74,37 @@ def _object(**properties: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": [*properties]}
 
 
-METRIC = {"metric": TEXT, "unit": _about(_or_null(TEXT), "None if nobody gave it."), "better": {"enum": ["lower", "higher"]}}
+METRIC = {
+    "metric": TEXT,
+    "unit": _about(_or_null(TEXT), "None if nobody gave it."),
+    "better": {"enum": ["lower", "higher"]},
+}
 WARNINGS = {"warnings": TEXTS}
 SD = _object(sd=NUMBER, interval=INTERVAL, df=NUMBER)
 AT_SEED = _list(_object(seed=WHOLE, difference=NUMBER))
 TUNING_RUN = _object(run=_or_null(TEXT), seed=WHOLE, state=TEXT, loss=_or_null(NUMBER), reason=_or_null(TEXT))
 VALUES = _about({"type": "object"}, "Values of a point by the path of the field.")
+NOISE = _object(
+    sd=_or_null(NUMBER), df=WHOLE, even=TRUTH, noisy_references=TEXTS, set_apart=TEXTS, assumed_sd=_or_null(NUMBER),
+)  # fmt: skip
+NOISE["properties"]["seeds_differ"] = _about(
+    TEXTS, "References on which seeds act in another way than on the other variants."
+)
 
 OBJECTS: dict[str, tuple[type, str, dict[str, Any], str]] = {
     "comparison": (
-        ranking.VariantComparison,
+        comparison.VariantComparison,
         "verdict difference interval seeds_needed seeds_needed_for seeds standard_error p p_equivalent accuracy_difference "
         "accuracy_agrees reason by_seed seeds_lower",
-        {"by_seed": AT_SEED},
-        "reason_code posterior",
+        {"by_seed": AT_SEED, "tuning": AT_SEED},
+        "reason_code again tuning quiet posterior",
+    ),
+    "again": (comparison.Again, "state seeds difference p by_seed seeds_lower", {"by_seed": AT_SEED}, ""),
+    "stuck": (
+        stuck_runs.StuckRuns,
+        "variant seeds runs gap share share_interval unstuck",
+        {"share": _about(NUMBER, "Share of stuck runs."), "share_interval": INTERVAL},
+        "",
     ),
     "tier": (ranking.Tier, "label gaps firm", {}, ""),
     "run": (ranking.RunValue, "run seed state loss accuracy counted reason planned after_look", {}, ""),
@@ -114,23 +135,16 @@ OBJECTS: dict[str, tuple[type, str, dict[str, Any], str]] = {
     "rank": (
         ranking.Ranking,
         "metric margin provisional references variants warnings notes confidence lines family noise added_after_look stages "
-        "tuning answer next",
+        "tuning unplanned answer next",
         {
             "notes": NOTES,
-            "noise": _object(
-                sd=_or_null(NUMBER),
-                df=WHOLE,
-                even=TRUTH,
-                noisy_references=TEXTS,
-                set_apart=TEXTS,
-                assumed_sd=_or_null(NUMBER),
-            ),
+            "noise": NOISE,
             "answer": _about(TEXTS, "What was asked, what was found, and what is open, in words."),
             "next": _of("next_step"),
             "unit": METRIC["unit"],
             "better": METRIC["better"],
         },
-        "unpaired unit better",
+        "second stuck unpaired unit better",
     ),
     "variant_noise": (run_noise.VariantNoise, "variant runs mean sd", {"sd": _or_null(SD)}, ""),
     "smallest_difference": (run_noise.SmallestDifference, "difference interval", {"interval": INTERVAL}, ""),
@@ -311,7 +325,10 @@ def _described(name: str) -> dict[str, Any]:
             properties[field] = _or_null(_of("posterior"))
             continue
         schema = other[field] if field in other else _schema(hints[field])
-        properties[field] = {**schema, **({"description": docs[field]} if field in docs and "description" not in schema else {})}
+        properties[field] = {
+            **schema,
+            **({"description": docs[field]} if field in docs and "description" not in schema else {}),
+        }
     summary = (inspect.getdoc(cls) or "").partition("\n\n")[0].replace("\n", " ")
     return {"description": summary, "type": "object", "properties": properties, "required": names.split()}
 
@@ -332,8 +349,12 @@ def _meanings(cls: type) -> dict[str, str]:
             body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0].body  # type: ignore[attr-defined]
         except OSError:
             continue
-        for statement, behind in zip(body, body[1:], strict=False):
-            if isinstance(statement, ast.AnnAssign) and isinstance(behind, ast.Expr) and isinstance(statement.target, ast.Name):
+        for statement, behind in pairwise(body):
+            if (
+                isinstance(statement, ast.AnnAssign)
+                and isinstance(behind, ast.Expr)
+                and isinstance(statement.target, ast.Name)
+            ):
                 found[statement.target.id] = " ".join(ast.literal_eval(behind.value).split())
     for name, member in inspect.getmembers(cls, lambda member: isinstance(member, property)):
         found[name] = (inspect.getdoc(member) or "").partition("\n")[0]
@@ -363,10 +384,10 @@ def _schema(hint: Any) -> dict[str, Any]:
 
 HEAD = """# Answers of the commands as JSON
 
-Every answer of `--json` has a JSON schema (draft 2020-12). `python docs/answers.py` writes this page
-and the schemas from the dataclasses that the answers are made of; a test holds them against
-answers. `addnorm list schema` lists them, `addnorm list schema --json` prints them all; they are in
-the wheel, in `addnorm/schemas/`.
+Answers of the commands that need no torch have JSON schemas (draft 2020-12). `python
+docs/answers.py` writes this page and the schemas from the dataclasses that the answers are made of;
+a test holds them against answers. `addnorm list schema` lists them, `addnorm list schema --json`
+prints them all; they are in the wheel, in `addnorm/schemas/`.
 
 The number at the end of `$id` is the version. It is raised when a field goes, or changes its type
 or its meaning. Fields may be added without a new version: read those that you know.
@@ -377,14 +398,23 @@ or its meaning. Fields may be added without a new version: read those that you k
 def page() -> str:
     """The text of docs/answers.md."""
     parts = [HEAD + "| answer of | schema |\n|---|---|"]
-    parts += [f"| `{command}` | [{name}.json](../src/addnorm/schemas/{name}.json) |" for name, command in ANSWERS.items()]
+    parts += [
+        f"| `{command}` | [{name}.json](../src/addnorm/schemas/{name}.json) |" for name, command in ANSWERS.items()
+    ]
     for name in ANSWERS:
         schema = schema_of(name)
         if "properties" in schema:
-            rows = [
-                f"| `{field}` | {entry.get('description', '')} |" for field, entry in schema["properties"].items()
-            ]
-            parts.append("\n".join([f"\n## {name}\n", schema["description"], "\n| field | meaning |\n|---|---|", *rows]))
+            rows = [f"| `{field}` | {entry.get('description', '')} |" for field, entry in schema["properties"].items()]
+            parts.append(
+                "\n".join(
+                    [
+                        f"\n## {name}\n",
+                        textwrap.fill(schema["description"], 100),
+                        "\n| field | meaning |\n|---|---|",
+                        *rows,
+                    ]
+                )
+            )
     return "\n".join(parts) + "\n"
 
 

@@ -17,11 +17,13 @@ from test_skill import HEADER, ROWS, TABLES, lines
 import made_study
 from addnorm.cli import main
 from addnorm.cli.list import schemas
-from addnorm.statistics import Result, rank
+from addnorm.statistics import Ranking, Result, rank
 from addnorm.statistics.conclusion import conclusion
-from addnorm.statistics.next_step import next_step
+from addnorm.statistics.effects.next_step import next_step
+from addnorm.statistics.pairs.comparison import Again
 from addnorm.statistics.seeds_in_stages import SeedsInStages
-from addnorm.statistics.tuning import tuning_outcome
+from addnorm.statistics.stuck_runs import StuckRuns
+from addnorm.statistics.tuning import TuningOutcome, tuning_outcome
 from addnorm.store import StudyFolder
 from addnorm.store.status import RunStatus
 
@@ -90,6 +92,16 @@ def curve(worth: float, compute: float) -> float:
     return 1.6 + 88.3 * (worth * compute) ** -0.094 + random.gauss(0, 0.003)
 
 
+def with_rare_fields(ranking: Ranking, outcome: TuningOutcome) -> Ranking:
+    """The ranking with what only certain studies have."""
+    again = Again(state="found again", seeds=(7, 8), difference=-0.1, p=0.01, by_seed={7: -0.1, 8: -0.1})
+    first, *rest = ranking.variants
+    versus = {name: replace(each, again=again, tuning={5: -0.1}, quiet=True) for name, each in first.versus.items()}
+    stuck = (StuckRuns(variant=first.variant, seeds=(1,), runs=3, gap=0.5, unstuck={"base": -0.1}),)
+    variants = (replace(first, versus=versus), *rest)
+    return replace(ranking, variants=variants, tuning=outcome, stuck=stuck, seeds_differ=("base",))
+
+
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
     """Answers of every command by the name of their schema."""
@@ -101,11 +113,18 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
         return str(folder / name)
 
     runs = table("runs.csv", HEADER, *ROWS, "wide,0,2.49", "wide,1,2.48", "late,0,2.5")
-    larger = table("larger.csv", HEADER, *((v, s, x - (0.1 if v == "base" else 0.3)) for v, s, x in ROWS))
+    larger = table(
+        "larger.csv", HEADER, *((v, s, x - (0.1 if v == "base" else 0.3) + random.gauss(0, 0.002)) for v, s, x in ROWS)
+    )
     sizes = table(
         "sizes.csv",
         "variant,seed,compute,loss",
-        *((v, s, c, curve(w, c)) for v, w in (("base", 1), ("idea", 2)) for c in (3.8e17, 2.8e18, 1.2e19) for s in range(3)),
+        *(
+            (v, s, c, curve(w, c))
+            for v, w in (("base", 1), ("idea", 2))
+            for c in (3.8e17, 2.8e18, 1.2e19)
+            for s in range(3)
+        ),
     )
     far = table(
         "far.csv",
@@ -116,14 +135,26 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
         "curves.csv",
         "variant,seed,step,loss",
         *(
-            (v, s, step, 2 + f * math.exp(-step / 300) + s / 1000)
+            (v, s, step, 2 + f * math.exp(-step / 300) + random.gauss(0, 0.003))
             for v, f in (("base", 1), ("idea", 0.8))
             for s in range(3)
             for step in (100, 200, 400)
         ),
     )
     right = {"base": "110100101101" * 10, "deep": "111110111101" * 10}
-    scores = table("scores.csv", "variant,item,score", *((v, i, x) for v, of in right.items() for i, x in enumerate(of)))
+    scores = table(
+        "scores.csv", "variant,item,score", *((v, i, x) for v, of in right.items() for i, x in enumerate(of))
+    )
+    of_seeds = table(
+        "of-seeds.csv",
+        "variant,seed,item,score",
+        *(
+            (v, s, i, int(random.random() < level))
+            for v, level in (("base", 0.5), ("deep", 0.7))
+            for s in range(3)
+            for i in range(60)
+        ),
+    )
     proposals = table(
         "proposals.csv",
         HEADER,
@@ -150,6 +181,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
         ("speedup", ["rank", far, "--as", "speedup", "--limit", "1.6", "--exponent", "0.094"]),
         ("speedup", ["rank", curves, "--as", "steps"]),
         ("downstream", ["rank", scores, "--as", "downstream", "--columns", "loss=score,seed=", "--margin", "0.3"]),
+        ("downstream", ["rank", of_seeds, "--as", "downstream", "--columns", "loss=score"]),
         ("status", ["status", str(folder / "half_done")]),
         ("status", ["status", str(folder / "failed")]),
         ("list", ["list"]),
@@ -168,9 +200,15 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
             assert main([*words, "--json"]) == 0, (words, printed)
             found[name].append(json.loads("".join(printed)))
     points = {"base": {"base, a": {"rate": 1.0}, "base, b": {"rate": 2.0}}}
-    tuned = [Result(variant=f"base, {p}", seed=s, loss=x + s / 100) for p, x in (("a", 2.5), ("b", 2.6)) for s in (0, 1)]
-    outcome = tuning_outcome([*tuned, Result(variant="base, b", seed=2, state="failed", reason="lost")], points, (0, 1, 2))
-    found["status"].append({**study.status(), "tuning": outcome.to_json()})
+    tuned = [
+        Result(variant=f"base, {point}", seed=seed, loss=level + random.gauss(0, 0.01), run=f"{point}{seed}")
+        for point, level in (("a", 2.5), ("b", 2.6))
+        for seed in (0, 1)
+    ]
+    lost = Result(variant="base, b", seed=2, state="failed", reason="lost")
+    for runs_of_tuning, seeds in (([*tuned, lost], (0, 1, 2)), (tuned, (0, 1))):
+        outcome = tuning_outcome(runs_of_tuning, points, seeds)
+        found["status"].append({**study.status(), "tuning": outcome.to_json()})
     results = [Result(variant=v, seed=s, loss=x) for v, s, x in ROWS]
     close = [Result(variant="close", seed=s, loss=x + 0.02 * (-1) ** s) for _, s, x in ROWS[:3]]
     exact = [Result(variant="exact", seed=s, loss=x + 0.05, accuracy=0.4) for _, s, x in ROWS[:3]]
@@ -179,11 +217,14 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
         rank([*results, *close], references=["base"], design=SeedsInStages.planned((0, 1, 2), 4)),
         rank([*results, *close], references=["base"], margin=1e-5, design=SeedsInStages.planned((0, 1, 2), 20)),
         rank([*accurate, *exact], references=["base"], assumed_sd=0.01),
-        replace(rank(results, references=["base"]), tuning=outcome),
+        with_rare_fields(rank(results, references=["base"], second=(7, 8, 9)), outcome),
     ):
         said = {"answer": [*map(str, conclusion(ranking))], "next": next_step(ranking).to_json()}
         found["rank"].append(json.loads(json.dumps({**ranking.to_json(), **said})))
-    status = {**study.status(), "runs": [RunStatus(run="r", variant="v", seed=0, state="failed", step=1, steps=2).to_json()]}
+    status = {
+        **study.status(),
+        "runs": [RunStatus(run="r", variant="v", seed=0, state="failed", step=1, steps=2).to_json()],
+    }
     found["status"].append(status)
     return found
 
@@ -196,12 +237,23 @@ def test_answers_fit_their_schema_and_fill_every_field_of_it(name: str, answers:
     for answer in answers[name]:
         validator.validate(answer)
     seen = {field for answer in answers[name] for field in filled(schema, answer, schema, "")}
+    for other, found in answers.items():  # objects that several answers share need be whole in one of them
+        seen |= {
+            (at, field) for each in found for at, field in filled(schemas()[other], each, schemas()[other], "") if at
+        }
     assert {*declared(schema, "")} - seen <= NEVER_HERE
 
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"margin": "0.005"}, {"next": None}, {"another": 1}, {"better": "up"}, {"variants": [{}]}, {"lines": [["base", 1]]}],
+    [
+        {"margin": "0.005"},
+        {"next": None},
+        {"another": 1},
+        {"better": "up"},
+        {"variants": [{}]},
+        {"lines": [["base", 1]]},
+    ],
     ids=lambda wrong: next(iter(wrong)),
 )
 def test_a_wrong_answer_does_not_fit(wrong: dict[str, Any], answers: dict[str, list[Any]]) -> None:

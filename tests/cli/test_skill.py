@@ -15,7 +15,7 @@ import yaml
 
 from addnorm.cli import main
 from addnorm.cli.list import SKILL
-from addnorm.statistics.next_step import Action
+from addnorm.statistics.effects.next_step import Action
 
 TEXT = SKILL.read_text(encoding="utf-8")
 COMMANDS = [

@@ -4,7 +4,7 @@ import pytest
 from test_missing_verdicts import CASES, REFERENCES
 
 from addnorm.statistics import Ranking, Result, rank
-from addnorm.statistics.next_step import NextStep, next_step
+from addnorm.statistics.effects.next_step import NextStep, next_step
 from addnorm.words import phrases
 
 

@@ -76,8 +76,8 @@ def command(options: Options) -> int:
     from addnorm.reporting.sections import ranking as tables
     from addnorm.reporting.sections import tuning as tuning_tables
     from addnorm.statistics.conclusion import conclusion
+    from addnorm.statistics.effects.next_step import next_step
     from addnorm.statistics.effects.posterior import posteriors
-    from addnorm.statistics.next_step import next_step
     from addnorm.statistics.run_tables import columns_from
 
     if options.rule:

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from scipy.special import ndtri, stdtr, stdtrit
 
 from addnorm.fields import JsonFields
-from addnorm.statistics.ranking import Ranking, VariantComparison
+from addnorm.statistics.pairs.comparison import VariantComparison
+from addnorm.statistics.ranking import Ranking
 
 _LEAST_DF, _MOST_DF = 0.5, 1e7
 
