@@ -76,6 +76,7 @@ def command(options: Options) -> int:
     from addnorm.reporting.sections import ranking as tables
     from addnorm.reporting.sections import tuning as tuning_tables
     from addnorm.statistics.conclusion import conclusion
+    from addnorm.statistics.effects.next_step import next_step
     from addnorm.statistics.effects.posterior import posteriors
     from addnorm.statistics.run_tables import columns_from
 
@@ -100,7 +101,8 @@ def command(options: Options) -> int:
         unit=options.unit or None,
         say=print_message,
     )
-    ranking = ranked.to_json()
+    sentences, step = conclusion(ranked), next_step(ranked)
+    ranking = {**ranked.to_json(), "answer": [str(sentence) for sentence in sentences], "next": step.to_json()}
     probable = posteriors(ranked) if options.posterior else {}
     for row in ranking["variants"] if options.posterior else ():
         for reference, versus in row["versus"].items():
@@ -120,7 +122,8 @@ def command(options: Options) -> int:
             print(tuning_tables.text(ranking["tuning"], page_width(), spoken()))
         if (options.dir / "study.json").exists():
             print(_next_commands(options.dir))
-            print("\n".join(("", *map(paragraph, conclusion(ranked)))))
+        print("
+".join(("", *map(paragraph, (*sentences, step.sentence)))))
     return 0
 
 

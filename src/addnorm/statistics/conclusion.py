@@ -65,6 +65,11 @@ def _say(ranking: Ranking, code: str, **values: str | float | Sentence) -> Sente
     return say(f"{code}_plain", unit=f" {ranking.measure.unit}" if ranking.measure.unit else "", **values)
 
 
+def all_comparisons(ranking: Ranking) -> list[Pair]:
+    """Every comparison once, as variant, reference and comparison."""
+    return [*_pairs(ranking)]
+
+
 def open_comparisons(ranking: Ranking) -> list[Pair]:
     """Comparisons without a verdict as variant, reference and comparison; those that need the fewest seeds first."""
     return _unresolved(_pairs(ranking))
