@@ -21,7 +21,7 @@ from addnorm.insight.port.pairing import (
     unpaired,
     whole,
 )
-from addnorm.insight.port.passes import PREFIX, Implementation, ComparedPoint, RecordedPass, hint_of, points, relative
+from addnorm.insight.port.passes import PREFIX, ComparedPoint, Implementation, RecordedPass, hint_of, points, relative
 from addnorm.insight.port.result import PortComparison, PortDifference
 from addnorm.redundancy.agreement.numbers import unstored_buffers
 from addnorm.redundancy.execution.checks import check_model
