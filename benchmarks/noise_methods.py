@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.stats import beta
 
-from addnorm.statistics.multiple_testing import holm, paired_tests
+from addnorm.statistics.multiple_testing import holm
+from addnorm.statistics.pairs.paired_tests import paired_tests
 
 SIGMA = 0.002
 METHODS = {"shared": {"level": 0.0}, "no doubt": {"share": 0.0}, "in use": {}}

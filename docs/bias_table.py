@@ -50,13 +50,14 @@ graph and confirmed by numerical changes in float64. `python docs/bias_table.py`
 | **goes** | redundant: it changes nothing, whatever its value |
 | folds | another bias can take all of it over; of two that fold into each other, one must stay |
 | part | some of its directions change nothing, or another bias can take some of it over |
-| stays | it changes the output, and nothing can take it over |
+| stays | it changes the output, and no other bias can take it over |
 | ? | the two methods do not prove the same; `addnorm audit` has both counts |
 | – | the model has no such bias |
 
 Where layers differ, the first layer's verdict stands before the others'. The columns are the biases
 of queries, keys, values and attention's output, of the gated feed-forward (gate, up, down), the
-shifts of norms, and the head's bias.
+shifts of norms, and the head's bias. Matrices are not asked: under `sink: query` the sink's own
+matrix can take the key bias over, which the audit measures and does not prove.
 
 Three rules follow. The key bias goes where it shifts each row's scores as a whole, which a softmax
 does not see; a sink, softpick, a cap of scores, a rotary position, most norms of queries and keys,

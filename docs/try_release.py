@@ -13,6 +13,7 @@ import sys
 import tempfile
 import tomllib
 import venv
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -26,6 +27,7 @@ training: {steps: 4, batch: 2, seq: 16, eval_sequences: 4}
 seeds: [0, 1]
 variants: {base: {}, rezero: {residual: rezero}}
 """
+RUNS = "variant,seed,loss\n" + "".join(f"{name},{seed},{2 + seed / 100}\n" for name in "ab" for seed in range(3))
 AUDIT = """
 import torch, addnorm
 model = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, dropout=0.0).eval()
@@ -60,12 +62,16 @@ def _try(file: Path, versions: str) -> None:
         python = folder / "venv" / "bin" / "python"
         constraints = folder / "constraints.txt"
         constraints.write_text(_constraints(versions), encoding="utf-8")
-        command = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "-c", constraints, file]
-        subprocess.run(command, check=True)
+        install = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "-c", constraints]
+        subprocess.run([*install, file], check=True)
         (folder / "study.yaml").write_text(STUDY, encoding="utf-8")
+        (folder / "runs.csv").write_text(RUNS, encoding="utf-8")
         addnorm = folder / "venv" / "bin" / "addnorm"
+        # Without torch at first: what judges runs of other code must not need it.
+        for step in ([addnorm, "--version"], [addnorm, "rank", "runs.csv"], [addnorm, "noise", "runs.csv"]):
+            _run(step, folder)
+        subprocess.run([*install, f"{file}[torch]"], check=True)
         for step in (
-            [addnorm, "--version"],
             [addnorm, "doctor"],
             [addnorm, "run", "study.yaml", "--out", "runs/tried"],
             [addnorm, "rank", "runs/tried"],
@@ -73,11 +79,15 @@ def _try(file: Path, versions: str) -> None:
             [addnorm, "report", "runs/tried"],
             [python, "-c", AUDIT],
         ):
-            print("--", *(str(part).strip().partition("\n")[0] for part in step[1:]), flush=True)
-            subprocess.run([str(part) for part in step], cwd=folder, check=True, env=_environment())
+            _run(step, folder)
         installed = [python, "-m", "pip", "list", "--format=freeze", "--disable-pip-version-check"]
         shown = subprocess.run(installed, check=True, capture_output=True, text=True).stdout.split()
         print("installed:", *shown, flush=True)
+
+
+def _run(step: Sequence[str | Path], folder: Path) -> None:
+    print("--", *(str(part).strip().partition("\n")[0] for part in step[1:]), flush=True)
+    subprocess.run([str(part) for part in step], cwd=folder, check=True, env=_environment())
 
 
 def _environment() -> dict[str, str]:
@@ -92,7 +102,8 @@ def _constraints(versions: str) -> str:
         return (ROOT / "constraints.txt").read_text(encoding="utf-8")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     if versions == "oldest":
-        return "".join(re.sub(r">=", "==", line) + ".*\n" for line in project["dependencies"])
+        needed = [*project["dependencies"], *project["optional-dependencies"]["torch"]]
+        return "".join(re.sub(r">=", "==", line) + ".*\n" for line in needed)
     return ""
 
 

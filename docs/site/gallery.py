@@ -1,6 +1,7 @@
 """Gallery of mechanisms from the catalogue: formula, code, depth matrix, and the studies that use them."""
 
 import html
+import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ import torch
 
 import addnorm
 from addnorm.catalogue import MECHANISM_ROOMS, ROOMS, Spec
+from addnorm.cli.list import LEARNED_NUMBERS
 from addnorm.errors import AddnormError
 from addnorm.insight.depth.matrix import READERS
 from addnorm.reporting.formats.formula import typeset
@@ -48,10 +50,22 @@ def _mechanism(root: Path, room: str, kind: str, studies: Mapping[str, Sequence[
     parts += [f"**{title}.** {text}\n\n" for title, text in (("Why", doc.why), ("Source", doc.source)) if text]
     if doc.differs and doc.differs != "nothing.":
         parts.append(f"**Differs from the source.** {doc.differs}\n\n")
+    parts.append(_learned(room, kind))
     parts.append(_matrix(room, kind))
     parts.append(_studies(studies, reports))
     parts.append(f'```python title="src/addnorm/{room}/{kind}.py"\n{_code(file)}\n```\n\n')
     return "".join(parts)
+
+
+def _learned(room: str, kind: str) -> str:
+    """How many of its learned numbers can matter, from the table of docs/learned_numbers.py."""
+    counts = json.loads(LEARNED_NUMBERS.read_text(encoding="utf-8")).get(f"{room}.{kind}", {})
+    if not counts.get("numbers") or counts.get("matter") is None:
+        return ""
+    return (
+        f"**Learned numbers.** {counts['numbers']} in two layers of width 8, of which {counts['matter']} "
+        "[can matter](../docs/learned-numbers.md).\n\n"
+    )
 
 
 def users(studies: Sequence[str]) -> dict[tuple[str, str], dict[str, list[str]]]:

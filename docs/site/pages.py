@@ -43,7 +43,12 @@ def copy(root: Path, out: Path) -> dict[str, object]:
             "Sources": "docs/sources.md",
             "来源": "docs/sources.zh-CN.md",
         },
-        "Measurements": {"Benchmarks": "docs/benchmarks.md", "Biases under joints": "docs/bias-table.md"},
+        "Measurements": {
+            "Benchmarks": "docs/benchmarks.md",
+            "Biases under joints": "docs/bias-table.md",
+            "Shipped residuals": "docs/shipped-residuals.md",
+            "Learned numbers": "docs/learned-numbers.md",
+        },
         "Inside": {
             "Architecture": "ARCHITECTURE.md",
             "Contributing": "CONTRIBUTING.md",

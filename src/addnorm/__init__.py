@@ -6,6 +6,7 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from addnorm.errors import missing_extra
 from addnorm.version import __version__
 
 # torch takes seconds to import and half of the commands do not need it, so public names are imported when first used.
@@ -30,11 +31,15 @@ _HOMES = {
     "trend": "addnorm.store.trend",
     "noise": "addnorm.store.questions.noise",
     "judge": "addnorm.store.questions.judge",
+    "rule": "addnorm.store.questions.rule",
+    "downstream": "addnorm.store.questions.downstream",
+    "speedup": "addnorm.store.questions.speedup",
     "explain": "addnorm.insight.scalars.explain",
     "inspect": "addnorm.insight.inspect",
     "ablate": "addnorm.insight.ablation",
     "depth_matrix": "addnorm.insight.depth",
     "identities": "addnorm.insight.depth",
+    "equal_to": "addnorm.insight.port",
     "extrapolate": "addnorm.insight.extrapolation.extrapolate",
     "report": "addnorm.reporting.report",
     "audit": "addnorm.redundancy",
@@ -52,6 +57,7 @@ if TYPE_CHECKING:
     from addnorm.insight.depth import identities as identities
     from addnorm.insight.extrapolation.extrapolate import extrapolate as extrapolate
     from addnorm.insight.inspect import inspect as inspect
+    from addnorm.insight.port import equal_to as equal_to
     from addnorm.insight.scalars.explain import explain as explain
     from addnorm.kernels.grouped_attention import attend as attend
     from addnorm.model.generation import generate as generate
@@ -71,8 +77,11 @@ if TYPE_CHECKING:
     from addnorm.redundancy import equivalent as equivalent
     from addnorm.redundancy import lint as lint
     from addnorm.reporting.report import report as report
+    from addnorm.store.questions.downstream import downstream as downstream
     from addnorm.store.questions.judge import judge as judge
     from addnorm.store.questions.noise import noise as noise
+    from addnorm.store.questions.rule import rule as rule
+    from addnorm.store.questions.speedup import speedup as speedup
     from addnorm.store.trend import trend as trend
     from addnorm.study.loading import load_study as load_study
     from addnorm.supervision.run import run as run
@@ -90,6 +99,8 @@ __all__ = [
     "attend",
     "audit",
     "depth_matrix",
+    "downstream",
+    "equal_to",
     "equivalent",
     "explain",
     "extrapolate",
@@ -110,9 +121,11 @@ __all__ = [
     "preset",
     "rank",
     "report",
+    "rule",
     "run",
     "save_hf",
     "save_patch",
+    "speedup",
     "symmetries",
     "trend",
     "unpatch",
@@ -121,7 +134,14 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
+        try:
+            return getattr(importlib.import_module(_HOMES[name]), name)
+        except ModuleNotFoundError as error:
+            advice = missing_extra(error)
+            if advice is None:
+                raise
+            # No AttributeError: `hasattr` would then say that there is no such name.
+            raise ModuleNotFoundError(f"addnorm.{name}: {advice}", name=error.name) from error
     raise AttributeError(f"module 'addnorm' has no attribute {name!r}")
 
 

@@ -13,7 +13,7 @@ import functools
 import importlib
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -267,10 +267,25 @@ def rooms_by_base() -> dict[Any, Room]:
 def preset_docs() -> dict[str, str]:
     """The docstrings of the presets by name, read without importing them.
 
-    `PRESETS` must be a literal mapping from texts to functions, or to calls whose first argument is the docstring.
+    `PRESETS` must be a literal mapping from texts to functions, or to calls whose first argument is the docstring; it may
+    unpack such mappings of other modules of the folder.
     """
-    tree = ast.parse((_PACKAGE / "model" / "presets.py").read_text(encoding="utf-8"))
+    return _preset_docs("presets", "PRESETS")
+
+
+def _preset_docs(module: str, mapping: str) -> dict[str, str]:
+    tree = ast.parse((_PACKAGE / "model" / f"{module}.py").read_text(encoding="utf-8"))
     builders = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    imported = {
+        alias.name: (node.module or "").rpartition(".")[2]
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    texts: dict[str, str] = {}
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            texts[node.targets[0].id] = _text(node.value, texts)
     # The names and their functions stand in a literal, so they can be read like the docstrings: without the import of
     # torch that calling them would need.
     (table,) = (
@@ -278,22 +293,35 @@ def preset_docs() -> dict[str, str]:
         for node in tree.body
         if isinstance(node, ast.AnnAssign)
         and isinstance(node.target, ast.Name)
-        and node.target.id == "PRESETS"
+        and node.target.id == mapping
         and isinstance(node.value, ast.Dict)
     )
-    docs = {}
+    docs: dict[str, str] = {}
     for name, builder in zip(table.keys, table.values, strict=True):
-        if name is None:
-            raise TypeError("PRESETS: expected a literal mapping, got one that unpacks another.")
+        if name is None and isinstance(builder, ast.Name):
+            docs |= _preset_docs(imported[builder.id], builder.id)
+            continue
         text = (
             ast.get_docstring(builders[builder.id], clean=False)
             if isinstance(builder, ast.Name)
-            else ast.literal_eval(builder.args[0])
+            else _text(builder.args[0], texts)
             if isinstance(builder, ast.Call)
             else None
         )
-        docs[ast.literal_eval(name)] = (text or "").strip()
+        docs[_text(name, texts)] = (text or "").strip()
     return docs
+
+
+def _text(node: ast.expr | None, texts: Mapping[str, str]) -> str:
+    """The text of a literal, which may hold names of texts; empty for anything else."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.JoinedStr(values=parts):
+            return "".join(_text(part, texts) for part in parts)
+        case ast.FormattedValue(value=ast.Name(id=name)):
+            return texts[name]
+    return ""
 
 
 def add_plugin(path: str | Path) -> tuple[Room, str]:

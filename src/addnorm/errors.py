@@ -58,6 +58,21 @@ class JobError(AddnormError, RuntimeError):
     """
 
 
+_OF_TORCH = ("tokenizers", "torch")
+"""Packages of the extra `torch`, which an installation that only judges runs of other code does not have."""
+
+
+def missing_extra(error: ModuleNotFoundError) -> str | None:
+    """Say how to install a package that is missing by choice; None for every other package."""
+    missing = (error.name or "").partition(".")[0]
+    if missing not in _OF_TORCH:
+        return None
+    return (
+        f"this needs {missing}, which is not installed. Install what builds, trains and audits models: pip install "
+        "'addnorm[torch]'."
+    )
+
+
 def did_you_mean(name: object, known: Iterable[str]) -> str:
     """Suggest the nearest known name as ` Did you mean 'add'?`, or return an empty string if none is near."""
     near = nearest_name(name, known)

@@ -21,8 +21,8 @@ import contextlib, importlib.abc, io, json, os, sys, traceback
 
 class NoTorch(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] == "torch":
-            raise RuntimeError("torch was imported")
+        if name.partition(".")[0] in ("tokenizers", "torch"):
+            raise RuntimeError(f"{name} was imported")
         return None
 
 
@@ -50,6 +50,10 @@ LINES: tuple[tuple[str, ...], ...] = (
     ("list",),
     ("list", "--json"),
     *(("list", name, *form) for name in LISTED for form in ((), ("--json",))),
+    ("list", "skill"),
+    ("list", "skill", "--json"),
+    ("list", "schema"),
+    ("list", "schema", "--json"),
     ("list", "study-file"),
     ("list", "study-file", "--json"),
     ("new", "--blank", "--to", f"{STUDY}/blank.yaml"),
@@ -62,6 +66,14 @@ LINES: tuple[tuple[str, ...], ...] = (
         for target in (STUDY, "kuang-2025", f"{STUDY}/runs.csv")
         for form in ((), ("--json",), ("--csv",), ("--latex",))
     ),
+    *(("noise", target, *form) for target in (STUDY, f"{STUDY}/runs.csv") for form in ((), ("--json",))),
+    *(
+        ("trend", f"{STUDY}/runs.csv", f"{STUDY}/larger.csv", "--parameters", "1e6,2e6", *form)
+        for form in ((), ("--json",), ("--csv",))
+    ),
+    ("judge", f"{STUDY}/stream.jsonl", "--propose", f"{STUDY}/runs.csv", "--baseline", "a"),
+    ("judge", f"{STUDY}/stream.jsonl", "--json"),
+    ("report", STUDY, "--no-inspect", "--out", f"{STUDY}-report.html"),
 )
 
 
@@ -73,7 +85,8 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, ...], A
     runs = [
         f"{variant},{seed},{2.5 + seed / 100 + level}" for variant, level in (("a", 0), ("b", 0.1)) for seed in range(3)
     ]
-    (study / "runs.csv").write_text("\n".join(["variant,seed,loss", *runs]) + "\n", encoding="utf-8")
+    for name in ("runs.csv", "larger.csv"):
+        (study / name).write_text("\n".join(["variant,seed,loss", *runs]) + "\n", encoding="utf-8")
     given = [[part.replace(STUDY, str(study)) for part in line] for line in LINES]
     source = str(Path(__file__).parents[2] / "src")
     done = subprocess.run(
@@ -117,3 +130,75 @@ def test_presets_read_are_presets_built(answers: dict[tuple[str, ...], Any]) -> 
     listed = json.loads(answers["list", "preset", "--json"][1])["preset"]
     assert [entry["kind"] for entry in listed] == list(imported)
     assert all(entry["summary"] for entry in listed[:7])
+
+
+LIGHT = """
+import importlib.abc, sys
+
+
+class NotInstalled(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("tokenizers", "torch", *sys.argv[1:2]):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        return None
+
+
+sys.meta_path.insert(0, NotInstalled())
+"""
+COMMAND = LIGHT + "from addnorm.cli import main\nsys.exit(main(sys.argv[2:]))"
+"""An installation without the extra: the first argument names a package that is missing too."""
+
+
+def light(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    source = str(Path(__file__).parents[2] / "src")
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        env={**os.environ, "PYTHONPATH": source},
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=120,
+    )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ("plan", "demo"),
+        ("run", "demo", "--out", "nowhere"),
+        ("inspect", "nowhere"),
+        ("explain", "nowhere"),
+        ("extrapolate", "nowhere"),
+        ("audit", "model.py:build"),
+        ("generate", "nowhere", "--prompt", "a"),
+        ("export", "nowhere"),
+    ],
+    ids=lambda line: line[0],
+)
+def test_a_command_that_needs_torch_says_what_to_install(line: tuple[str, ...]) -> None:
+    done = light(COMMAND, "no_other", *line)
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.startswith(f"addnorm {line[0]}: this needs ")
+    assert "pip install 'addnorm[torch]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_check_of_a_machine_says_so_too() -> None:
+    done = light(COMMAND, "no_other", "doctor", "--json")
+    checks = json.loads(done.stdout)
+    assert done.returncode == 1
+    assert checks["python"]["ok"]
+    assert not checks["torch"]["ok"]
+    assert "addnorm[torch]" in checks["devices"]["detail"]
+
+
+def test_any_other_missing_package_is_no_choice() -> None:
+    done = light(COMMAND, "scipy", "rank", "kuang-2025")
+    assert "Traceback" in done.stderr
+    assert "addnorm[torch]" not in done.stderr
+
+
+def test_the_functions_say_so_too() -> None:
+    done = light(LIGHT + "import addnorm\nprint(addnorm.rank('kuang-2025').references)\naddnorm.preset")
+    assert done.stdout
+    assert "addnorm.preset: this needs torch, which is not installed" in done.stderr.splitlines()[-1]

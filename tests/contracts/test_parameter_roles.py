@@ -82,6 +82,18 @@ OF_MECHANISMS = {
     "stream_weight": {r"residual\.weight": "vector"},
     "gated_streams": {r"residual\.gain": "vector", r"residual\.(down|up|inject)": "hidden_matrix"},
     "wide": {r"residual\.beta": "vector"},
+    "block_attention": {r"residual\.query": "vector"},
+    "kronecker_streams": {
+        r"residual\.offset": "vector",
+        r"residual\.weight": "hidden_matrix",
+        r"residual\.factor": "scalar",
+    },
+    "initial_state": {r"residual\.mixture": "vector"},
+    "hyper_connections": {
+        r"residual\.(offset|close_offset)": "vector",
+        r"residual\.(weight|close_weight)": "hidden_matrix",
+        r"residual\.(factor|close_factor)": "scalar",
+    },
     "orthogonal_streams": {
         r"residual\.(pre|post|last|angle)": "vector",
         r"residual\.weight": "hidden_matrix",

@@ -14,9 +14,10 @@ import pytest
 
 from addnorm.data.corpora import CorpusSpec
 from addnorm.data.corpora._split import hold_out, is_held_out
+from addnorm.data.corpora._tasks import Draws
 from addnorm.data.corpora.hf import HuggingFace
 from addnorm.data.corpora.stdlib import Stdlib
-from addnorm.data.corpora.synthetic import Synthetic, _Draws
+from addnorm.data.corpora.synthetic import Synthetic
 from addnorm.data.corpora.text import Text
 from addnorm.errors import InputError
 
@@ -189,7 +190,7 @@ class TestText:
 class TestSynthetic:
     def test_random_numbers_are_splitmix64(self) -> None:
         # Published outputs for state 1234567 (Rosetta Code, "Pseudo-random numbers/Splitmix64").
-        draws = _Draws(1234567)
+        draws = Draws(1234567)
         assert [draws.below(2**64) for _ in range(5)] == [
             6457827717110365317,
             3203168211198807973,

@@ -16,7 +16,7 @@ from addnorm.study.built_in import study_names, study_profiles
 from addnorm.study.loading import load_study
 
 FOLDER = Path(__file__).parents[2] / "docs" / "studies"
-PAGES = sorted(FOLDER.glob("*.md"))
+PAGES = sorted(path for path in FOLDER.glob("*.md") if path.stem != "symmetries")  # its tables: tests/symmetry
 REPORTS = [path for path in PAGES if not path.name.startswith("README")]
 """Pages of one study each; the others are the table of claims, in two languages."""
 DATA = sorted((FOLDER / "data").glob("*.json"))

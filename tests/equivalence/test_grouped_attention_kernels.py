@@ -75,7 +75,7 @@ def quick_calls(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of 16, so that short problems have several of them and a remainder."""
-    monkeypatch.setattr(launches, "usual_launch", lambda *_: launches.Launch(16, 16, 8, 1))
+    monkeypatch.setattr(launches, "usual_launch", lambda *_, **__: launches.Launch(16, 16, 8, 1))
 
 
 def on_device(value):

@@ -41,7 +41,7 @@ def kernels_with_small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernels also for tensors on a CPU; blocks of 16, so that short problems have several and a remainder."""
     for module in (layers, packed, passes):
         monkeypatch.setattr(module, "on_device", lambda _: True)
-    monkeypatch.setattr(launches, "usual_launch", lambda *_: launches.Launch(16, 16, 8, 1))
+    monkeypatch.setattr(launches, "usual_launch", lambda *_, **__: launches.Launch(16, 16, 8, 1))
 
 
 @dataclass(frozen=True)

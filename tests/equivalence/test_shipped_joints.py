@@ -252,3 +252,38 @@ def test_shut_gates_leave_all_streams_equal() -> None:
 def test_a_sink_by_query_says_what_it_cannot_join(fields: dict[str, object], expected: str) -> None:
     with pytest.raises(addnorm.errors.InputError, match=f"sink: expected {expected}.* Set sink to"):
         addnorm.preset("llama", sink="query", **fields)
+
+
+def mixing(residual: Residual, logits: Tensor) -> Tensor:
+    """The matrix of streams for these logits."""
+    return residual._matrix(logits)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("streams", [2, 4, 8])
+def test_kronecker_mixings_are_balanced_exactly(streams: int) -> None:
+    residual = built("kronecker_streams", streams=streams)
+    matrix = mixing(residual, 3 * random(5, 7, streams.bit_length() - 1))
+    assert matrix.shape == (5, 7, streams, streams)
+    ones = torch.ones(5, 7, streams, dtype=torch.float64)
+    for axis in (-1, -2):
+        torch.testing.assert_close(matrix.sum(axis), ones, rtol=0, atol=streams * torch.finfo(torch.float64).eps)
+    assert (matrix >= 0).all()
+    torch.testing.assert_close(matrix[0, 0] @ matrix[1, 1], matrix[1, 1] @ matrix[0, 0], rtol=0, atol=1e-15)
+
+
+def test_one_kronecker_factor_mixes_two_streams_as_permutations_do() -> None:
+    logit = random(5, 1)
+    both = torch.cat((logit, torch.zeros_like(logit)), dim=-1)  # of the identity and of the swap
+    permuted = mixing(built("streams", streams=2, mixing="permutations"), both)
+    torch.testing.assert_close(mixing(built("kronecker_streams", streams=2), logit), permuted, rtol=0, atol=4e-16)
+
+
+def test_floors_leave_hyper_connections_nearly_balanced() -> None:
+    matrix = mixing(built("hyper_connections", streams=3, eps=1e-6), random(5, 9))
+    ones = torch.ones(5, 3, dtype=torch.float64)
+    torch.testing.assert_close(
+        matrix.sum(-1), ones, rtol=0, atol=3e-6
+    )  # of the last division, whose divisor has the floor
+    unfloored = mixing(built("streams", streams=3, mixing="sinkhorn"), random(5, 9))
+    # Each of 41 steps moves the entries of a row by the floor, and the row's sum by as much again.
+    torch.testing.assert_close(matrix, unfloored, rtol=0, atol=(2 * 20 + 1) * (3 + 1) * 1e-6)

@@ -23,15 +23,19 @@ MODULES = {
 KIB = 1024
 CARDS = {80: 163 * KIB, 86: 99 * KIB, 89: 99 * KIB, 90: 227 * KIB, 100: 227 * KIB, 120: 99 * KIB}
 """Shared memory that one program may take, by compute capability: CUDA's programming guide, technical specifications."""
-OPERANDS = ("q", "k", "v", "grad", "out", "bias", "distance")
+OPERANDS = ("q", "k", "v", "grad", "out")
 POINTERS = {
-    **dict.fromkeys(("weights", "log_sum", "delta", "total", "gradient", "ratio_at"), "*fp32"),
+    # Parameters stay in float32 under autocast, and what is made of them alone does, too.
+    **dict.fromkeys(("bias", "distance", "weights", "log_sum", "delta", "total", "gradient", "ratio_at"), "*fp32"),
     "padding": "*u8",
     "seed": "*i64",
     "threshold": "i64",
     **dict.fromkeys(("share", "cap", "alpha", "beta", "above", "below"), "fp32"),
 }
-DIVISIBLE = ("num_rows", "num_keys", "term_queries", "term_keys", "slab_entries")
+DIVISIBLE = (
+    *("num_rows", "num_keys", "term_queries", "term_keys", "slab_entries"),
+    *("bias_batch", "bias_head", "bias_row", "distance_head", "distance_first"),
+)
 """Sizes that Triton finds to be multiples of 16 at usual shapes, for which it loads several numbers at once."""
 PLAIN: dict[str, Any] = {
     **dict.fromkeys(("HAS_BIAS", "HAS_DISTANCE", "HAS_PADDING", "DROPS", "CAPPED", "SCALED", "BIAS_NEEDED"), False),
@@ -83,10 +87,20 @@ def compiled(
         signature[name] = POINTERS.get(name, operand)
         if signature[name].startswith("*") or name in DIVISIBLE:
             attributes[place,] = [["tt.divisibility", 16]]
+    for name in _ones(kernel, constants):
+        if name in signature:
+            signature[name], constants[name] = "constexpr", 1
     own = {name: value for name, value in constants.items() if name in signature}
     source = ASTSource(function, signature, own, attributes)
     binary = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
     return _taken(binary)
+
+
+def _ones(kernel: str, constants: dict[str, Any]) -> list[str]:
+    """Sizes that are 1 at usual shapes, which Triton makes constants: a loop over one term is then none, and what lies around
+    it gets stages of its own, in shared memory."""
+    terms = ["num_terms"] if constants["ALONE"] and kernel != "sum_terms" else []
+    return terms + (["bias_column"] if constants["HAS_BIAS"] else [])
 
 
 def _taken(binary: Any) -> Taken:

@@ -9,6 +9,10 @@ sys.path.insert(0, str(Path(__file__).parent / "paper"))
 
 import counters
 
+from addnorm.data import Dataset, prepare
+from addnorm.data.corpora.synthetic import Synthetic
+from addnorm.data.tokenizers.bytes import Bytes
+
 # Elsewhere these files are not even imported: they ask Triton to compile, where the other tests need its interpreter, and
 # Triton can be told only once in a process.
 collect_ignore_glob = [] if counters.IS_HERE else ["test_*.py"]
@@ -20,3 +24,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker("paper")
+
+
+@pytest.fixture(scope="session")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    """Tokens to train on."""
+    return prepare(Synthetic(), Bytes(), tmp_path_factory.mktemp("data") / "data")

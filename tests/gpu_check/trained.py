@@ -1,6 +1,7 @@
 """Models of every kind, and trainers of them on the GPU of paper or on the CPU."""
 
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ import torch
 
 sys.path.append(str(Path(__file__).parents[1] / "contracts"))
 
+import counters
 from siblings import mechanisms, name
 
 from addnorm.catalogue import ROOMS
@@ -71,3 +73,17 @@ def trainer(kind: Kind, dataset: Dataset, device: str, **settings: Any) -> Train
         data_hash=dataset.hash,
     )
     return Trainer(spec, dataset, torch.device(device))
+
+
+def waits_of_a_step(kind: Kind, dataset: Dataset) -> Counter[tuple[str, str]]:
+    """Train two steps and evaluate. Returns where the host waited for the device within the second step.
+
+    Raises:
+        RuntimeError: an operation has tensors on the CPU and on the GPU.
+    """
+    made = trainer(kind, dataset, "cuda")
+    made.train_step()  # the first step makes what outlives it: buffers, states, tables
+    with counters.waits() as waits:
+        made.train_step()
+    made.evaluate()
+    return waits

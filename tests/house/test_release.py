@@ -52,6 +52,6 @@ def test_the_page_for_programs_names_what_there_is() -> None:
 
 def test_what_the_site_is_built_with_is_installed_for_development() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
-    assert "addnorm[docs]" in extras["dev"]
+    assert "addnorm[docs,torch]" in extras["dev"]
     pinned = {line.partition("==")[0] for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()}
     assert set(extras["docs"]) <= pinned

@@ -11,9 +11,9 @@ import pytest
 
 from addnorm.catalogue import ROOMS, Siblings
 from addnorm.cli import main
+from addnorm.strict_yaml import read_yaml
 from addnorm.study.built_in import blank_study, study_file, study_names, study_schema
 from addnorm.study.loading import FILE_FIELDS, load_study
-from addnorm.study.strict_yaml import read_yaml
 
 ROOT = Path(__file__).parents[2]
 WRITER = runpy.run_path(str(ROOT / "docs" / "study_file.py"))

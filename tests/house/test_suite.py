@@ -24,7 +24,7 @@ def test_the_makefile_names_the_folders_about_shapes() -> None:
 def test_ci_runs_both_tiers() -> None:
     """An empty TIER on the command line wins over the one in the Makefile, in the makes that it calls too."""
     script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
-    assert re.search(r"^make test docs --keep-going TIER=$", script, re.MULTILINE)
+    assert re.search(r"^make test docs gpu-check --keep-going TIER=$", script, re.MULTILINE)
     printed = subprocess.run(
         ["make", "--dry-run", "-o", ".venv/installed", "plain-tests", "TIER="],
         cwd=ROOT,

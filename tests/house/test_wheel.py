@@ -54,6 +54,7 @@ def test_the_wheel_holds_every_file_of_the_package(wheel: Path) -> None:
     assert held == written
     assert {
         "addnorm/py.typed",
+        "addnorm/SKILL.md",
         "addnorm/__main__.py",
         "addnorm/studies/residual-scores.yaml",
         "addnorm/studies/published/kuang_2025/results.json",

@@ -26,7 +26,7 @@ from addnorm.insight.extrapolation.checkpoint import extrapolate_checkpoint
 from addnorm.outside.hugging_face.classes import CLASSES
 from addnorm.outside.hugging_face.conversion import spec_of
 from addnorm.outside.hugging_face.loading import can_load
-from addnorm.outside.hugging_face.unused import _GENERATION, _HARMLESS
+from addnorm.outside.hugging_face.unused import _GENERATION, HARMLESS
 
 SIZES: dict[str, Any] = {
     "vocab_size": 50,
@@ -369,7 +369,7 @@ def test_harmless_fields_leave_the_logits_of_the_installed_class(kind: str) -> N
     """Fields of the class and of the lists together, with values of every type. It removes those of `generate` itself."""
     name, sizes = KINDS[kind]
     cls, table = getattr(transformers, name), CLASSES.class_of(kind)
-    patterns = (*_HARMLESS, *table.harmless)
+    patterns = (*HARMLESS, *table.harmless)
     named = {field.name for field in fields(cls.config_class)} | {
         pattern for pattern in patterns if pattern.isidentifier()
     }

@@ -8,9 +8,10 @@ import pytest
 import scipy.stats
 
 from addnorm.statistics import Result, rank
-from addnorm.statistics.multiple_testing import decide, paired_tests
+from addnorm.statistics.multiple_testing import decide
 from addnorm.statistics.noise import fit_noise
 from addnorm.statistics.noisy_variants import set_apart
+from addnorm.statistics.pairs.paired_tests import paired_tests
 
 
 def table(variants: int, seeds: int, *, seed: int = 0, noisy: dict[int, float] | None = None) -> np.ndarray:
@@ -143,7 +144,7 @@ def test_the_vectorised_method_is_the_plain_one(
         if least_squares(values, present, list(range(variants)))[1] == 0:
             continue
         expected = reference(values, present, pairs)
-        tests = paired_tests(values, present, pairs, np.array([], dtype=int))
+        tests = paired_tests(values, present, pairs, np.array([], dtype=int), quiet_level=0.0)
         assert np.flatnonzero(tests.set_apart).tolist() == expected["apart"]
         np.testing.assert_allclose(tests.standard_error, expected["error"], rtol=1e-7)
         np.testing.assert_allclose(tests.p_value, expected["p"], rtol=1e-6)

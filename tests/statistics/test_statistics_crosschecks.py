@@ -8,8 +8,9 @@ import statsmodels.formula.api as smf
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.weightstats import ttost_paired
 
-from addnorm.statistics.multiple_testing import decide, equivalence_p, holm, paired_tests
+from addnorm.statistics.multiple_testing import decide, equivalence_p, holm
 from addnorm.statistics.noise import bartlett_p, fit_levels, fit_noise, prior_df
+from addnorm.statistics.pairs.paired_tests import paired_tests
 from addnorm.statistics.power import difference_power, equivalence_power, seeds_needed
 
 

@@ -13,14 +13,8 @@ import numpy as np
 import pytest
 from scipy.stats import beta
 
-from addnorm.statistics.multiple_testing import (
-    PairedTests,
-    end_at_zero,
-    equivalence_p,
-    holm,
-    paired_tests,
-    simultaneous_intervals,
-)
+from addnorm.statistics.multiple_testing import end_at_zero, equivalence_p, holm, simultaneous_intervals
+from addnorm.statistics.pairs.paired_tests import PairedTests, paired_tests
 from sampled import sampled
 
 VARIANTS, REFERENCES, TABLES, SIGMA, MARGIN, ALPHA = 18, 3, 2000, 0.002, 0.005, 0.05

@@ -11,7 +11,7 @@ import addnorm
 from addnorm.cli import main
 from addnorm.statistics import Result, rank
 from addnorm.statistics.multiple_testing import Decisions, Evidence, Look, Rule
-from addnorm.statistics.unpaired import unpaired_tests
+from addnorm.statistics.pairs.unpaired import unpaired_tests
 
 # KellerJordan/modded-nanogpt, statistics.md of the records of 2026-05-20 and 2026-06-11: runs without seeds.
 S1335 = (3.2843, 3.2855, 3.2834, 3.2883, 3.2835, 3.2858, 3.2827, 3.2852, 3.2842)

@@ -2,7 +2,8 @@
 
 `fixtures/runs-0.1.tar.gz` holds two studies that version 0.1.0 trained: `finished` (three variants, three seeds) and
 `stopped` (one run, interrupted at step 12 of 300 with a checkpoint). `fixtures/golden/` holds what its commands printed;
-in `rank.json`, what depends on the noise is by the method of decision 0030, which sets one of the variants apart.
+in `rank.json`, what depends on the noise is by the method of decision 0030, which sets one of the variants apart, and
+equivalence by that of decision 0079.
 """
 
 import io

@@ -86,7 +86,9 @@ def test_joints_with_parameters_of_their_own_have_a_plain_sum_as_large(profile: 
     assert study.training == alone.training
 
 
-@pytest.mark.parametrize("name", [name for name in study_names() if name not in ("demo", "depth-mixing")])
+@pytest.mark.parametrize(
+    "name", [name for name in study_names() if name not in ("demo", "depth-mixing", "depth-tasks")]
+)
 def test_every_study_of_a_source_is_quick_unless_told_otherwise(name: str) -> None:
     assert {"quick", "paper"} <= set(study_profiles(name))
     assert load_study(name) == load_study(name, profile="quick")

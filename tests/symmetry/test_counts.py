@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch import nn
 
 import addnorm
 from addnorm.symmetry import Symmetries
@@ -75,3 +76,22 @@ def test_joints(socket: str, kind: str, numbers: int, more: int) -> None:
     assert found.parameters == 840 + numbers
     if kind != "alibi":
         assert sizes(found).get("learned factor of a branch", 0) == more - found.unread
+
+
+class StackedConvolutions(nn.Module):
+    """A convolution per channel, and one over all channels, of an input with zeros before it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.depthwise, self.joint = nn.Conv1d(3, 3, 2, groups=3), nn.Conv1d(3, 2, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.joint(self.depthwise(nn.functional.pad(x.transpose(1, 2), (2, 0))))
+
+
+def test_two_stacked_convolutions() -> None:
+    """As ZAYA has them: the first's bias goes into the second's (3), and so does a scale of each channel between them (3)."""
+    x = torch.randn(30, 6, 3, generator=torch.Generator().manual_seed(0))
+    found = addnorm.symmetries(StackedConvolutions(), x, points=1)
+    assert (found.redundant, found.explained, found.refuted) == (6, 6, ())

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from addnorm.errors import AddnormError, InputError, UnknownName
+from addnorm.errors import AddnormError, InputError, UnknownName, missing_extra
 from addnorm.words import LANGUAGES, environment_language, phrases, speaking, spoken, translated
 
 _ORDER = (
@@ -65,6 +65,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         stopped = "stopped. All files are complete; give the same command again."
         print(f"addnorm: {translated(stopped, phrases(language))}", file=sys.stderr)
         return 130
+    except ModuleNotFoundError as error:
+        advice = missing_extra(error)
+        if advice is None:
+            raise
+        print(f"addnorm {arguments[0]}: {advice}", file=sys.stderr)
+        return 1
     except BrokenPipeError:  # the output's reader has ended, as in `addnorm list | head`
         # Python flushes its streams at exit and would complain about the broken pipe once more.
         sys.stderr.close()

@@ -97,3 +97,25 @@ def redundant_biases(audits: Mapping[str, Mapping[str, Any]]) -> str:
         for name, audit in audits.items()
     ]
     return f"{on_screen(ResultTable(columns, rows))}\n{t('estimate.audit_method')}"
+
+
+def learned_numbers(counts: Mapping[str, Mapping[str, Any]]) -> str:
+    """Say of each variant which learned numbers of its joints can matter; nothing if no joint has any.
+
+    Args:
+        counts: by variant and room, `numbers`, `unread` and `matter`; or a `reason` by variant.
+    """
+    parts = []
+    for variant, rooms in counts.items():
+        if "reason" in rooms:
+            parts.append(f"{variant}: not counted, {rooms['reason']}")
+            continue
+        for room, each in rooms.items():
+            gauge = each["numbers"] - each["unread"] - each["matter"]
+            unread = f", {each['unread']} unread" if each["unread"] else ""
+            parts.append(
+                f"{variant}'s {each['numbers']} of {room}: {each['matter']} identifiable, {gauge} a gauge{unread}"
+            )
+    if not parts:
+        return ""
+    return f"Learned numbers of joints, counted in models of small width: {'; '.join(parts)}."

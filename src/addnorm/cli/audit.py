@@ -69,7 +69,13 @@ class Options:
     """Also measure the keys of each attention call as a cache stores them, before and after the canonical form: their size
     per channel, and their error in 8 and 4 bits."""
     all: bool = False
-    """Count the directions of all parameters that change no output, by family; for models of up to 5000 numbers."""
+    """Count the directions of all parameters that change no output, by family: both methods for models of up to 5000 numbers,
+    changes of basis on the graph at full size for others."""
+    canonical: Path | None = None
+    """Write the canonical representative (gains folded, bases balanced, stream and units ordered), with a certificate: a
+    file, or for a Transformers model a folder that its class loads."""
+    quantise_ready: Path | None = None
+    """Write the representative with the least error of 4-bit weights among those that only change bases, with a certificate."""
     sarif: Path | None = None
     """Also write SARIF 2.1.0, for code hosts and editors."""
     html: Path | None = None
@@ -83,16 +89,19 @@ class Options:
 def command(options: Options) -> int:
     if (options.target is None) == (options.diff is None):
         raise InputError("expected one TARGET, or two with --diff. `addnorm audit --help` describes targets.")
-    if options.strip is None and (options.force or options.keep_float32_biases):
+    writes = options.canonical is not None or options.quantise_ready is not None
+    if options.strip is None and ((options.force and not writes) or options.keep_float32_biases):
         raise InputError(
             "expected --strip FILE beside --force or --keep-float32-biases, got neither a file nor a rewrite."
         )
-    for path in (options.strip, options.sarif, options.html):
-        _require_writable(path, folder=path is options.strip)
+    for path in (options.strip, options.canonical, options.quantise_ready, options.sarif, options.html):
+        _require_writable(path, folder=path not in (options.sarif, options.html))
     if options.diff is not None:
         return _diff(options, *options.diff)
-    if options.all:
-        return _symmetries(options, str(options.target))
+    if options.all or options.canonical is not None or options.quantise_ready is not None:
+        from addnorm.cli._audit.bases import about_all_parameters
+
+        return about_all_parameters(options, Options(), _resolved, _screen()["width"])
     if (Path(str(options.target)) / "study.json").is_file():
         return _audit_study(options, Path(str(options.target)))
     return _audit(options, str(options.target))
@@ -175,30 +184,6 @@ def _audit(options: Options, name: str) -> int:
     return 0 if audit.agreed and certified else 1
 
 
-def _symmetries(options: Options, name: str) -> int:
-    import addnorm
-    from addnorm.cli._progress import ProgressReport
-    from addnorm.symmetry.text import text
-
-    alone = replace(options, target=None, config=None, inputs=None, observe="logits", plugin=(), all=False, json=False)
-    if alone != Options():
-        raise InputError("expected no options beside --all but --config, --inputs, --observe, --plugin and --json.")
-    target = _resolved(options, name)
-    with ProgressReport("parts", shown=not options.json) as progress:
-        found = addnorm.symmetries(
-            target.model,
-            target.inputs,
-            observe=options.observe,
-            on_progress=lambda stage, done, total: progress.done(done, total, stage),
-        )
-    content = {**found.to_json(), "target": target.to_json()}
-    if options.json:
-        print_json(content)
-    else:
-        print(text(content, width=_screen()["width"]), end="")
-    return 1 if found.refuted else 0
-
-
 def _key_cache(target: "Target", audit: "Audit") -> list[dict[str, Any]]:
     """The keys of each attention call.
 
@@ -217,15 +202,20 @@ def _key_cache(target: "Target", audit: "Audit") -> list[dict[str, Any]]:
 
 def _diff(options: Options, first: str, second: str) -> int:
     import addnorm
+    from addnorm.cli._audit.bases import distance, distance_text
     from addnorm.reporting.audit import certificate as certificates
 
     one, other = _full_size(options, first), _full_size(options, second)
     result = addnorm.equivalent(one.model, other.model, one.inputs, observe=options.observe, training=options.training)
     comparison = result.to_json()
+    apart = distance(one, other, options.observe)
     if options.json:
-        print_json({"a": one.to_json(), "b": other.to_json(), **comparison})
+        weights = apart.to_json() if apart is not None else None
+        print_json({"a": one.to_json(), "b": other.to_json(), **comparison, "weights": weights})
     else:
         print(certificates.difference(comparison, first, second))
+        if apart is not None:
+            print(distance_text(apart))
     return 0 if result else 1
 
 

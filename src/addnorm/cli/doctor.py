@@ -11,10 +11,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from addnorm.cli._text import on_screen, print_json, quantity
-from addnorm.errors import InputError
+from addnorm.errors import InputError, missing_extra
 from addnorm.reporting.formats.table import Column, ResultTable, at
 
 
@@ -42,7 +41,7 @@ def command(options: Options) -> int:
         "executors": _executors,
         "training step": _step,
     }
-    results = {name: check(options.dir) for name, check in checks.items()}
+    results = {name: _checked(check, options.dir) for name, check in checks.items()}
     if options.json:
         print_json({name: {"ok": good, "detail": detail} for name, (good, detail) in results.items()})
     else:
@@ -53,6 +52,16 @@ def command(options: Options) -> int:
         )
         print(on_screen(ResultTable(columns, list(results.items()))))
     return 0 if all(good for good, _ in results.values()) else 1
+
+
+def _checked(check: Callable[[Path], tuple[bool, str]], folder: Path) -> tuple[bool, str]:
+    try:
+        return check(folder)
+    except ModuleNotFoundError as error:
+        advice = missing_extra(error)
+        if advice is None:
+            raise
+        return False, advice
 
 
 def _python(folder: Path) -> tuple[bool, str]:
@@ -75,13 +84,11 @@ def _devices(folder: Path) -> tuple[bool, str]:
     return True, f"{executor.slots} runs at the same time ({kind})"
 
 
-_LEAST_CAPABILITY = (8, 0)
-"""Compute capability of the first GPUs that multiply bfloat16, for which the kernels are compiled and checked."""
-
-
 def _gpu(folder: Path) -> tuple[bool, str]:
     """Tell which GPU runs are trained on, and which way attention takes there."""
     import torch
+
+    from addnorm.training.attention_ways import LEAST_CAPABILITY
 
     if not torch.cuda.is_available():
         apple = torch.backends.mps.is_available()
@@ -89,24 +96,29 @@ def _gpu(folder: Path) -> tuple[bool, str]:
     properties = torch.cuda.get_device_properties(0)
     capability = (properties.major, properties.minor)
     card = f"{properties.name}, compute capability {properties.major}.{properties.minor}, {quantity(properties.total_memory)}B"
-    if capability < _LEAST_CAPABILITY:
+    if capability < LEAST_CAPABILITY:
         return False, f"{card}: 8.0 or later is expected. Set CUDA_VISIBLE_DEVICES= to train on the CPU"
-    return True, f"{card}; " + "; ".join(f"{case}: {impl}, {why}" for case, (impl, why) in _paths().items())
+    ways, good = _ways()
+    return good, f"{card}; {ways}"
 
 
-def _paths() -> dict[str, tuple[str, str]]:
-    """The implementation that attention="auto" takes on this GPU in usual cases, and why."""
+def _ways() -> tuple[str, bool]:
+    """The implementation that attention="auto" takes on this GPU in usual cases, and every other, with times and errors."""
     import torch
 
-    from addnorm.kernels.grouped_attention import problem_of, why_on_gpu
+    from addnorm.training.attention_ways import ROUNDING, measure_ways
 
-    tensor = torch.empty(1, 1, 16, 64, dtype=torch.bfloat16, device="cuda")
-
-    def path(terms: int, **settings: Any) -> tuple[str, str]:
-        projections = [tensor] * terms
-        return why_on_gpu(problem_of(projections, projections, tensor, [1.0] * terms, causal=True, **settings))
-
-    return {"own scores": path(1), "with dropout": path(1, dropout=0.1), "scores of several layers": path(8)}
+    measured = measure_ways(torch.device("cuda"))
+    lines = []
+    for case in dict.fromkeys(way.case for way in measured):
+        ways = [way for way in measured if way.case == case]
+        taken = next(way for way in ways if way.is_taken)
+        fastest = min(ways, key=lambda way: way.milliseconds)
+        times = ", ".join(f"{way.impl} {way.milliseconds:.2g} ms" for way in ways)
+        advice = "" if fastest is taken else f", attention: {fastest.impl} would be faster"
+        lines.append(f"{case}: auto takes {taken.impl} ({times}){advice}")
+    wrong = [f"{way.case} by {way.impl} is wrong by {way.error:.2g}" for way in measured if not way.error <= ROUNDING]
+    return "; ".join([*lines, *wrong]), not wrong
 
 
 def _executors(folder: Path) -> tuple[bool, str]:

@@ -106,6 +106,12 @@ _LEGEND = (
 )
 
 
+_GAUGE = (
+    "A gauge: {}. Other parameters can absorb every change of these numbers, so that their ablation says how the model was "
+    "written down, not what it can compute; with further training the change may vanish."
+)
+
+
 def ablation_table(measured: Mapping[str, Any], width: int) -> str:
     """Format the result of `addnorm.ablate`."""
     rows = measured["over_seeds"]
@@ -118,6 +124,9 @@ def ablation_table(measured: Mapping[str, Any], width: int) -> str:
     )
     without = sorted({run["variant"] for run in measured["runs"] if not run["groups"]})
     parts = [on_screen(ResultTable(columns, rows))] if rows else []
+    gauges = {row["group"]: None for run in measured["runs"] for row in run["groups"] if row.get("gauge")}
+    if gauges:
+        parts.append(textwrap.fill(_GAUGE.format(", ".join(gauges)), width))
     if without:
         parts.append(textwrap.fill(f"Without learned coefficients: {', '.join(without)}.", width))
     parts += [f"skipped {name}: {reason}" for name, reason in measured["skipped"].items()]

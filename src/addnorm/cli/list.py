@@ -1,16 +1,18 @@
 """List studies, the fields of a study file, presets, mechanisms, corpora, optimizers, and the documents that they cite.
 
 Without an argument, all rooms with their kinds are listed; with a room, each kind with its summary and formula, or each study
-with its profiles.
+with its profiles. `skill` prints instructions for programs that use these commands, `schema` lists the JSON schemas of answers.
 
 For example:
     addnorm list residual
+    addnorm list skill
     addnorm list scores --plugin mine.py --json
 """
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
@@ -19,11 +21,18 @@ from addnorm.catalogue import ROOMS, Doc, Room, preset_docs, room
 from addnorm.cli._text import on_screen, print_json
 from addnorm.reporting.formats.table import Column, ResultTable, at
 
+LEARNED_NUMBERS = Path(__file__).parents[1] / "insight" / "learned_numbers.json"
+"""Written by docs/learned_numbers.py."""
+SKILL = Path(__file__).parents[1] / "SKILL.md"
+"""Instructions for programs, in the form of Agent Skills."""
+SCHEMAS = Path(__file__).parents[1] / "schemas"
+"""JSON schemas of the answers, written by docs/answers.py."""
+
 
 @dataclass(frozen=True)
 class Options:
     room: Annotated[str | None, tyro.conf.Positional] = None
-    """`study`, `study-file`, `preset`, `source`, or a room such as `residual`, `optimizer`; all rooms if not given."""
+    """`study`, `study-file`, `preset`, `source`, `skill`, `schema`, or a room such as `residual`; all rooms if not given."""
     plugin: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     """Files with mechanisms of your own, to be listed as well."""
     json: bool = False
@@ -32,8 +41,6 @@ class Options:
 
 def command(options: Options) -> int:
     if options.plugin:
-        from pathlib import Path
-
         from addnorm.study.plugins import load_plugins
 
         load_plugins(options.plugin, Path.cwd())
@@ -51,6 +58,13 @@ def command(options: Options) -> int:
     if options.room == "study-file":
         _print_study_file(json=options.json)
         return 0
+    if options.room == "skill":
+        skill = SKILL.read_text(encoding="utf-8")
+        print_json({"skill": skill}) if options.json else print(skill, end="")
+        return 0
+    if options.room == "schema":
+        _print_schemas(json=options.json)
+        return 0
     entries = _entries(options.room)
     if options.json:
         print_json({options.room: entries})
@@ -59,6 +73,8 @@ def command(options: Options) -> int:
             print(f"{entry['kind']}\n    {entry['summary']}")
             if entry.get("formula"):
                 print(f"\n{entry['formula']}\n")
+            if learned := entry.get("learned"):
+                print(f"    Learned numbers: {_learned(learned)}\n")
             if entry.get("source"):
                 print(f"    Source: {entry['source']}")
             if "address" in entry:
@@ -66,6 +82,19 @@ def command(options: Options) -> int:
             if entry.get("profiles"):
                 print(f"    Profiles: {', '.join(entry['profiles'])}")
     return 0
+
+
+def schemas() -> dict[str, Any]:
+    """The JSON schema of every answer by its name."""
+    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(SCHEMAS.glob("*.json"))}
+
+
+def _print_schemas(*, json: bool) -> None:
+    if json:
+        print_json(schemas())
+        return
+    columns = (Column("schema", side="l", value=at(0)), Column("answer of", None, at("title"), "l", at(1)))
+    print(on_screen(ResultTable(columns, list(schemas().items()))))
 
 
 def _print_study_file(*, json: bool) -> None:
@@ -101,13 +130,29 @@ def _entries(name: str) -> list[dict[str, Any]]:
     if name not in ROOMS:
         from addnorm.errors import UnknownName
 
-        raise UnknownName("room", name, ("study", "study-file", "preset", "source", *ROOMS))
+        raise UnknownName("room", name, ("study", "study-file", "preset", "source", "skill", "schema", *ROOMS))
     chosen: Room = room(name)
     docs: list[Doc] = [chosen.doc(kind) for kind in chosen.kinds()]
+    counts = json.loads(LEARNED_NUMBERS.read_text(encoding="utf-8"))
     return [
         {"kind": doc.kind, "summary": doc.summary, "formula": doc.formula, "why": doc.why, "source": doc.source}
+        | ({"learned": learned} if (learned := _counts_of(counts.get(f"{name}.{doc.kind}", {}))) else {})
         for doc in docs
     ]
+
+
+def _counts_of(row: Mapping[str, Any]) -> dict[str, int] | None:
+    """The learned numbers of a built-in mechanism in a model of two layers; None if it has none, or they were not counted."""
+    if not row.get("numbers") or row.get("matter") is None:
+        return None
+    return {"numbers": row["numbers"], "unread": row["unread"], "matter": row["matter"]}
+
+
+def _learned(counts: Mapping[str, int]) -> str:
+    unread = f", {counts['unread']} that nothing reads" if counts["unread"] else ""
+    gauge = counts["numbers"] - counts["unread"] - counts["matter"]
+    absorbed = f"; the others can be absorbed by other parameters ({gauge})" if gauge else ""
+    return f"{counts['numbers']} in two layers of width 8{unread}, of which {counts['matter']} can matter{absorbed}"
 
 
 def _studies() -> list[dict[str, Any]]:

@@ -51,7 +51,7 @@ class Options:
 
 
 def command(options: Options) -> int:
-    from addnorm.cli._plan_tables import in_bytes, redundant_biases
+    from addnorm.cli._plan_tables import in_bytes, learned_numbers, redundant_biases
     from addnorm.study.expansion import fit_models
     from addnorm.study.loading import load_study
     from addnorm.study.points import points
@@ -86,6 +86,7 @@ def command(options: Options) -> int:
             estimate.to_json()
             | ({"budgets": given} if given else {})
             | {"audit": _audits(compared, but=large) | {name: {"reason": without_audit} for name in large}}
+            | {"learned": _learned(compared, but=large)}
             | {"start": {name: check.to_json() for name, check in _starts(compared, but=large).items()}}
             | {"notes": notes}
         )
@@ -146,6 +147,8 @@ def command(options: Options) -> int:
     print(t("estimate.method"))
     if audits := _audits(compared, but=large):
         print(f"\n{redundant_biases(audits)}")
+    if gauges := learned_numbers(_learned(compared, but=large)):
+        print(f"\n{paragraph(gauges)}")
     warned = {
         name: sentences for name, check in _starts(compared, but=large).items() if (sentences := check.warnings())
     }
@@ -224,6 +227,26 @@ def _audits(study: "Study", *, but: Collection[str]) -> dict[str, dict[str, Any]
     from addnorm.outside.targets.study import audit_or_reason
 
     return {name: audit_or_reason(model) for name, model in study.variants.items() if name not in but}
+
+
+def _learned(study: "Study", *, but: Collection[str]) -> dict[str, dict[str, Any]]:
+    """Per variant and joint, the learned numbers and how many of them can matter; or why they were not counted."""
+    from addnorm.errors import InputError
+    from addnorm.insight.identifiable import identifiable
+    from addnorm.model.spec import ModelSpec
+
+    counts: dict[str, dict[str, Any]] = {}
+    for name, model in study.variants.items():
+        if not isinstance(model, ModelSpec) or name in but:
+            continue
+        try:
+            counts[name] = {
+                room: {"numbers": each.numbers, "unread": each.unread, "matter": each.matter}
+                for room, each in identifiable(model).items()
+            }
+        except InputError as error:
+            counts[name] = {"reason": str(error)}
+    return {name: each for name, each in counts.items() if each}
 
 
 def _starts(study: "Study", *, but: Collection[str]) -> dict[str, "StartCheck"]:

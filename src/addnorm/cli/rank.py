@@ -7,15 +7,21 @@ For example:
     addnorm rank kuang-2025
     addnorm rank results.csv --reference base --columns variant=model,loss=val_loss
     addnorm rank results.csv --columns loss=accuracy --direction higher --unit % --margin 0.2
+    addnorm rank results.csv --rule modded-nanogpt
+    addnorm rank sizes.csv --as speedup --columns compute=flops
+    addnorm rank lm_eval_output --as downstream --columns document=doc.text_id
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from textwrap import fill
+from typing import Annotated, Any, Literal
 
 import tyro
 
 from addnorm.cli._text import page_width, paragraph, print_json, print_message
+from addnorm.errors import InputError
 from addnorm.words import command_line, plugin_options, spoken
 
 
@@ -40,6 +46,22 @@ class Options:
     """The better direction in the column `loss` of such runs; needed for a column such as accuracy."""
     unit: str = ""
     """Unit of that column, for what is shown."""
+    question: Annotated[Literal["ranking", "speedup", "steps", "downstream"], tyro.conf.arg(name="as")] = "ranking"
+    """Another question of the same runs. `speedup`: compute that the reference needs for a variant's loss, from runs at two
+    sizes or more (column `compute`). `steps`: steps to equal loss, from curves (column `step`). `downstream`: scores of items
+    (samples of lm-evaluation-harness, logs of Inspect, or a table with a row per item), over items, documents and seeds."""
+    posterior: bool = False
+    """Also show how probable it is that each variant is better, equivalent, or worse. Never in place of the verdict."""
+    rule: str = ""
+    """Ask instead whether the table satisfies a written rule, and how often chance alone does: a YAML file, or one of
+    modded-nanogpt, modded-nanogpt-medium, modded-nanogpt-optimization, parameter-golf, parameter-golf-average, marin-gate-1,
+    marin-gate-2."""
+    limit: float | None = None
+    """With --as speedup: loss that no compute goes below; fitted unless given."""
+    exponent: float | None = None
+    """With --as speedup: exponent of the law of the loss; fitted unless given."""
+    noise: float | None = None
+    """With --rule: standard deviation of one run in its simulation; estimated from the table unless given."""
     json: bool = False
     """Print JSON."""
     csv: bool = False
@@ -54,8 +76,20 @@ def command(options: Options) -> int:
     from addnorm.reporting.sections import ranking as tables
     from addnorm.reporting.sections import tuning as tuning_tables
     from addnorm.statistics.conclusion import conclusion
+    from addnorm.statistics.effects.next_step import next_step
+    from addnorm.statistics.effects.posterior import posteriors
     from addnorm.statistics.run_tables import columns_from
 
+    if options.rule:
+        return _print(options, *_rule(options))
+    if options.question == "downstream":
+        return _print(options, *_downstream(options))
+    if options.question != "ranking":
+        return _print(options, *_speedup(options, options.question))
+    if options.noise is not None or options.limit is not None or options.exponent is not None:
+        raise InputError(
+            "--noise, --limit, --exponent: expected only with --rule or --as speedup, got one. Leave it out."
+        )
     ranked = addnorm.rank(
         options.dir,
         references=options.reference or None,
@@ -67,7 +101,13 @@ def command(options: Options) -> int:
         unit=options.unit or None,
         say=print_message,
     )
-    ranking = ranked.to_json()
+    sentences, step = conclusion(ranked), next_step(ranked)
+    ranking = {**ranked.to_json(), "answer": [str(sentence) for sentence in sentences], "next": step.to_json()}
+    probable = posteriors(ranked) if options.posterior else {}
+    for row in ranking["variants"] if options.posterior else ():
+        for reference, versus in row["versus"].items():
+            found = probable.get((row["variant"], reference))
+            versus["posterior"] = None if found is None else found.to_json()
     if options.json:
         print_json(ranking)
     elif options.csv:
@@ -76,12 +116,106 @@ def command(options: Options) -> int:
         print("\n".join(ranking_latex.latex(ranking).values()), end="")
     else:
         print(tables.text(ranking, page_width(), spoken()))
+        if options.posterior:
+            print(_probabilities(probable, page_width()))
         if ranking["tuning"] is not None:
             print(tuning_tables.text(ranking["tuning"], page_width(), spoken()))
         if (options.dir / "study.json").exists():
             print(_next_commands(options.dir))
-            print("\n".join(("", *map(paragraph, conclusion(ranked)))))
+        print("
+".join(("", *map(paragraph, (*sentences, step.sentence)))))
     return 0
+
+
+def _probabilities(probable: Mapping[tuple[str, str], Any], width: int) -> str:
+    from addnorm.reporting.formats.table import Column, ResultTable
+
+    about = (
+        "Probabilities of each comparison by itself, with a flat prior and the noise of the verdicts. They are no verdicts: of "
+        "many variants without an effect, some are probably better."
+    )
+    rows = [{"variant": name, "versus": other, **each.to_json()} for (name, other), each in probable.items()]
+    shares = [Column(name, form=lambda share: f"{share:.3f}") for name in ("better", "equivalent", "worse")]
+    table = ResultTable([Column("variant", side="l"), Column("versus", side="l"), *shares], rows)
+    return "\n".join((fill(about, width), "", table.text(width)))
+
+
+def _print(options: Options, content: dict[str, Any], text: Callable[[Mapping[str, Any], int], str]) -> int:
+    if options.json:
+        print_json(content)
+    else:
+        print(text(content, page_width()))
+    return 0
+
+
+def _one_reference(options: Options, question: str, *unread: str) -> str | None:
+    """The reference, after options that the question does not read are refused.
+
+    Raises:
+        InputError: one of them is given, or two references.
+    """
+    for name in ("exclude", "csv", "latex", "posterior", *unread):
+        if getattr(options, name) not in (None, "", False, ()):
+            raise InputError(f"--{name}: expected no such option with {question}, got one. Leave it out.")
+    if len(options.reference) > 1:
+        raise InputError(f"--reference: expected one with {question}, got {', '.join(options.reference)}. Give one.")
+    return options.reference[0] if options.reference else None
+
+
+def _rule(options: Options) -> tuple[dict[str, Any], Callable[[Mapping[str, Any], int], str]]:
+    import addnorm
+    from addnorm.cli._rank.rule import text
+    from addnorm.statistics.run_tables import columns_from
+
+    if options.question != "ranking":
+        raise InputError(f"--rule: expected a question of its own, got --as {options.question} too. Leave one out.")
+    result = addnorm.rule(
+        options.dir,
+        options.rule,
+        reference=_one_reference(options, "--rule", "margin", "limit", "exponent"),
+        variants=options.variant,
+        noise=options.noise,
+        columns=columns_from(options.columns) if options.columns else None,
+        direction=options.direction,
+        unit=options.unit or None,
+    )
+    return result.to_json(), text
+
+
+def _speedup(
+    options: Options, question: Literal["speedup", "steps"]
+) -> tuple[dict[str, Any], Callable[[Mapping[str, Any], int], str]]:
+    import addnorm
+    from addnorm.cli._rank.speedup import text
+    from addnorm.statistics.run_tables import columns_from
+
+    result = addnorm.speedup(
+        options.dir,
+        of="steps" if question == "steps" else "compute",
+        reference=_one_reference(options, f"--as {question}", "margin", "direction", "noise"),
+        variants=options.variant,
+        limit=options.limit,
+        exponent=options.exponent,
+        columns=columns_from(options.columns) if options.columns else None,
+        unit=options.unit or None,
+    )
+    return result.to_json(), text
+
+
+def _downstream(options: Options) -> tuple[dict[str, Any], Callable[[Mapping[str, Any], int], str]]:
+    import addnorm
+    from addnorm.cli._rank.downstream import text
+    from addnorm.statistics.run_tables import columns_from
+
+    result = addnorm.downstream(
+        options.dir,
+        reference=_one_reference(options, "--as downstream", "unit", "noise", "limit", "exponent"),
+        variants=options.variant,
+        margin=options.margin,
+        columns=columns_from(options.columns) if options.columns else None,
+        direction=options.direction,
+    )
+    return result.to_json(), text
 
 
 def _next_commands(folder: Path) -> str:

@@ -18,6 +18,7 @@ For example:
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
@@ -69,9 +70,9 @@ def with_fields(spec: "ExecutorSpec", settings: Sequence[str]) -> Any:
     Raises:
         InputError: no such field, or a wrong value; the message has the path of every problem.
     """
+    from addnorm.strict_yaml import read_yaml
     from addnorm.study.decoding import decode
     from addnorm.study.encoding import encode
-    from addnorm.study.strict_yaml import read_yaml
 
     if not settings:
         return spec
@@ -101,11 +102,12 @@ class Options:
     """Profile of the study, such as `quick` or `paper`; its default if not given."""
     set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     """Change a field: `--set training.steps=500`. May be given more than once."""
-    until: Literal["decided"] | None = None
+    until: Literal["decided", "confirmed"] | None = None
     """`decided` adds seeds in stages, to the variants of comparisons that are still open. Seeds and looks are planned before
-    the first step, and all verdicts of all looks together hold with 95 %."""
+    the first step, and all verdicts of all looks together hold with 95 %. `confirmed` trains the variants of found verdicts on
+    a second batch of seeds, planned before the first is seen: the study's `replicate`, or as many as it has seeds."""
     most: int | None = None
-    """Largest number of seeds per variant with `--until`; 20 if not given."""
+    """Largest number of seeds per variant with `--until decided`; 20 if not given."""
     workers: int | None = None
     """Runs at the same time; if not given, one per GPU or CPU core, or as many as a scheduler has room for."""
     retry: bool = False
@@ -136,14 +138,24 @@ def command(options: Options) -> int:
     from addnorm.store.tuning import status
     from addnorm.study.loading import load_study, located
     from addnorm.supervision.alerts import Alerts
-    from addnorm.supervision.run import MOST_SEEDS, default_out, executor_spec, require_no_tuning, run, script
+    from addnorm.supervision.run import (
+        MOST_SEEDS,
+        default_out,
+        executor_spec,
+        require_no_second_batch,
+        require_no_tuning,
+        run,
+        script,
+    )
     from addnorm.supervision.tracking import Tracking
 
-    if options.most is not None and options.until is None:
+    if options.most is not None and options.until != "decided":
         raise InputError("--most: expected with --until decided, got it alone. Add --until decided, or set seeds.")
     study = load_study(options.study, profile=options.profile, settings=options.set)
-    if options.until is not None:
-        require_no_tuning(study, located(options.study, "$.tune", profile=options.profile, settings=options.set))
+    if options.until == "decided":
+        located_at = partial(located, options.study, profile=options.profile, settings=options.set)
+        require_no_tuning(study, located_at("$.tune"))
+        require_no_second_batch(study, located_at("$.replicate"))
     out = default_out(study) if options.out is None else options.out
     executor = with_fields(executor_spec(study, options.executor, None), options.executor_set)
     if options.dry_run:

@@ -16,6 +16,7 @@ from addnorm.words import spoken, translated
 
 if TYPE_CHECKING:
     from addnorm.store import RunStatus
+    from addnorm.store.run import RunFolder
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ def command(options: Options) -> int:
     outcome = tuning(folder)
     if outcome is not None:
         print(f"\n{tables.text(outcome.to_json(), page_width(), t)}", end="")
+    _print_attention(folder.all_runs())
     _print_uncompiled(statuses)
     for run in folder.all_runs():
         ending = run.ending() or {}
@@ -61,6 +63,17 @@ def command(options: Options) -> int:
             print("\n" + t("status.ended", run=run.name, state=state, reason=reason))
             print("\n".join(f"  | {line}" for line in ending.get("log") or (t("status.log_is_empty"),)))
     return 0
+
+
+def _print_attention(runs: Sequence["RunFolder"]) -> None:
+    """Say which ways the attention of the runs takes on their devices, and why."""
+    variants: dict[str, list[str]] = {}
+    for run in runs:
+        taken = (run.env or {}).get("attention")
+        if isinstance(taken, str):
+            variants.setdefault(taken, []).append(run.spec["variant"])
+    for taken, names in variants.items():
+        print(f"\nattention of {', '.join(dict.fromkeys(names))}: {taken}")
 
 
 def _print_uncompiled(statuses: Sequence["RunStatus"]) -> None:

@@ -15,17 +15,18 @@ from addnorm.errors import InputError
 
 
 def train_batch(dataset: Dataset, seed: int, step: int, batch: int, seq: int) -> Int64[np.ndarray, "{batch} {seq}+1"]:
-    """Windows of the training tokens at independent, uniformly distributed positions.
+    """Windows of the training tokens at independent, uniformly distributed positions; those of a task begin with an episode.
 
     The first `seq` tokens of a window are the inputs, the last `seq` the targets.
 
     Raises:
-        InputError: the data set is shorter than a window, or seed or step is negative.
+        InputError: the data set is shorter than a window, a window would cut a task's episode, or seed or step is negative.
     """
     dataset.require(seq)
     # No state is carried from step to step. A run therefore resumes at any step, a thread makes batches ahead, ranks
     # make the same batch without talking, and all variants of a study see the same text at the same step.
-    starts = below(words(seed, step, POSITIONS, batch), len(dataset.train) - seq)
+    stride = 1 if dataset.episodes is None else dataset.episodes.tokens
+    starts = below(words(seed, step, POSITIONS, batch), (len(dataset.train) - seq - 1) // stride + 1) * stride
     return _windows(dataset.train, starts, seq)
 
 
@@ -43,7 +44,7 @@ def held_batches(
         limit: largest number of windows, evenly spread over the held-out tokens; None for all.
 
     Raises:
-        InputError: the data set is shorter than a window, or the limit is below one.
+        InputError: the data set is shorter than a window, a window would cut a task's episode, or the limit is below one.
     """
     dataset.require(seq)
     total = (len(dataset.held) - 1) // seq

@@ -18,6 +18,7 @@ from jaxtyping import Int64, UInt
 
 from addnorm.catalogue import room
 from addnorm.data.both_sides import BothSides
+from addnorm.data.episodes import Episodes
 from addnorm.data.tokenizers import Tokenizer
 from addnorm.errors import InputError
 
@@ -50,6 +51,8 @@ class Dataset:
     """The spec of the tokenizer: `kind` and every field."""
     both_sides: BothSides = field(default_factory=BothSides)
     """Documents that were left out because they are held out, and held-out excerpts in the training text."""
+    episodes: Episodes | None = None
+    """The layout of a task, whose answers alone are scored; None for text."""
 
     @classmethod
     def load(cls, folder: Path) -> "Dataset":
@@ -79,6 +82,7 @@ class Dataset:
                 corpus=content["corpus"],
                 tokenizer_spec=content["tokenizer"],
                 both_sides=BothSides.of(content),
+                episodes=Episodes.of(content),
             )
         except (KeyError, TypeError) as error:
             raise InputError(
@@ -130,11 +134,13 @@ class Dataset:
         return tokenizer
 
     def require(self, seq: int) -> None:
-        """Make sure that the training and held-out tokens are long enough for a window.
+        """Make sure that the training and held-out tokens are long enough for a window, and that it cuts no episode.
 
         Raises:
-            InputError: one of them is shorter than seq + 1 tokens.
+            InputError: one of them is shorter than seq + 1 tokens, or a task's window would end within an episode.
         """
+        if self.episodes is not None:
+            self.episodes.require(seq)
         for side, tokens in (("training", self.train), ("held-out", self.held)):
             if len(tokens) < seq + 1:
                 raise InputError(

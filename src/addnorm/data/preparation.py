@@ -192,6 +192,9 @@ def _make(corpus: CorpusSpec, spec: TokenizerSpec, folder: Path, key: str | None
     digest = hashlib.sha256()
     files.write(corpus, separated, digest, tell)
     digest.update(tokenizer.hash.encode("ascii"))
+    if (episodes := corpus.episodes) is not None:  # what is scored is a part of what is learned
+        episodes.require_whole(tokenizer=spec.kind, tokens=(files.sides[False].tokens, files.sides[True].tokens))
+        digest.update(json.dumps(episodes.to_json()).encode("ascii"))
     train, held, both = files.sides[False], files.sides[True], separated.on_both_sides()
     _require_both_sides(corpus, train.documents + held.documents, both, train=train.bytes, held=held.bytes)
     content = {
@@ -204,6 +207,7 @@ def _make(corpus: CorpusSpec, spec: TokenizerSpec, folder: Path, key: str | None
         "corpus": _fields(corpus),
         "tokenizer": _fields(spec),
         **({"both_sides": asdict(both)} if both != BothSides() else {}),
+        **({} if episodes is None else {"episodes": episodes.to_json()}),
     }
     (folder / JOURNAL).unlink(missing_ok=True)
     _write_description(folder, content)

@@ -4,11 +4,12 @@ The coefficients of a mechanism are grouped by name, those of all layers togethe
 the mechanism declares to equal its room's plain one (`reduces_to`); where it declares none, the group returns to its start. All
 else stays as trained. The measures of a run are written to RUN/ablation.json:
 
-    {"format": 1, "run", "variant", "seed", "addnorm", "weights", "data",     as in insight.json
+    {"format": 2, "run", "variant", "seed", "addnorm", "weights", "data",     as in insight.json
      "loss",                                                                   nats per scored token, as trained
-     "groups": [{"group", "set_to": "neutral" | "start", "entries", "loss", "change"}]}
+     "groups": [{"group", "set_to": "neutral" | "start", "entries", "loss", "change", "gauge"}]}
 
-A group `ROOM (all)` is all groups of a mechanism at once.
+A group is a `gauge` if other parameters can absorb every change of it (`addnorm.insight.identifiable`). A group `ROOM (all)`
+is all groups of a mechanism at once.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +24,7 @@ from addnorm.catalogue import JOINT_ROOMS, ROOMS
 from addnorm.errors import InputError
 from addnorm.insight.flow.measure import Windows
 from addnorm.insight.flow.runs import Settings, measured_once, over_runs
+from addnorm.insight.identifiable import identifiable
 from addnorm.model.neutral import declared_value
 from addnorm.model.presets import FIELD_OF_ROOM
 from addnorm.model.spec import ModelSpec
@@ -37,7 +39,7 @@ from addnorm.training.run_weights import RunWeights
 
 ABLATION = "ablation.json"
 """Name of the file in the run's folder."""
-FORMAT = 1
+FORMAT = 2
 
 SetTo = Literal["neutral", "start"]
 
@@ -118,6 +120,7 @@ def ablations(model: Transformer, start: Transformer, batches: Sequence[Batch]) 
             # Where a declaration leaves a parameter open, the others make the mechanism plain.
             groups[f"{room} (all)"] = [name for name in names if name in neutral] or names
     loss = _loss(model, batches)
+    gauges = _gauges(cast(ModelSpec, model.spec), groups)
     rows = []
     for group, names in groups.items():
         values = {name: neutral.get(name, at_start[name]) for name in names}
@@ -129,9 +132,19 @@ def ablations(model: Transformer, start: Transformer, batches: Sequence[Batch]) 
                 "entries": sum(value.numel() for value in values.values()),
                 "loss": changed,
                 "change": changed - loss,
+                "gauge": group in gauges,
             }
         )
     return {"loss": loss, "groups": rows}
+
+
+def _gauges(spec: ModelSpec, groups: Mapping[str, Sequence[str]]) -> set[str]:
+    """Groups of which other parameters can absorb every change, so that a loss says how well they fit, not what they do."""
+    try:
+        counts = identifiable(spec, groups)
+    except InputError:  # too many layers for a count
+        return set()
+    return {group for group, each in counts.items() if each.numbers > each.unread and not each.matter}
 
 
 def room_of(name: str) -> str | None:

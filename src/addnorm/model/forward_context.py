@@ -16,6 +16,7 @@ from addnorm.column import Column
 from addnorm.errors import AddnormError, InputError
 from addnorm.kernels.grouped_attention import (
     FEW_TERMS,
+    IMPLEMENTATIONS,
     STORED_LIMIT,
     AttentionProblem,
     DecodingRows,
@@ -27,9 +28,12 @@ from addnorm.kernels.grouped_attention import (
     ScoreBuffers,
     SeparateLayers,
     StoredProducts,
+    is_planning,
+    note,
     problem_of,
     running_bytes,
     running_limit,
+    runs_on,
     stored_bytes,
     why_not_running,
     why_not_stored,
@@ -49,6 +53,8 @@ RUNNING = ("running", "carry")
 """Names of the running sum of scores; "carry" is its name in version 0.1."""
 ACROSS_LAYERS = (*RUNNING, "stored")
 """Names of the implementations that keep one layer's scores for the next."""
+_SUMMED = ("running", "one weight for all layers: their sum is kept, and each layer multiplies its own scores alone")
+_STORED = ("stored", "a weight per pair of layers: the products of all layers are kept")
 
 
 @dataclass(frozen=True)
@@ -100,6 +106,8 @@ class ForwardContext:
     """Memory for a running sum, which outlives the pass."""
     products: ProductBuffers = field(default_factory=ProductBuffers)
     """Memory for the products of all layers, which outlives the pass."""
+    foreign: Sequence[Any] = ()
+    """Inputs of the modules of others in every layer, of a model whose branches hold some; see `ForeignBody`."""
     tracing: bool = False
     """True if `traced` is filled."""
     traced: AttentionTrace | None = None
@@ -313,13 +321,24 @@ class ForwardContext:
             reason = why_not_stored(problem) if stores else why_not_running(problem)
             if self.replays:
                 reason = "expected a residual that does not replay the attention of earlier layers"
+            summed = self.impl in RUNNING or keeps_running_sum(self.scores, self.depth, problem)
+            if reason is None and (stores or summed) and is_planning(problem):
+                note(*(_STORED if stores else _SUMMED))
+                return _Noted("streaming", keep=self.replays)
             if reason is None and stores:
                 return StoredProducts(self.products, depth=self.depth)
-            if reason is None and (self.impl in RUNNING or keeps_running_sum(self.scores, self.depth, problem)):
+            if reason is None and summed:
                 return ReversibleSum(self.buffers)
             if self.impl in ACROSS_LAYERS:
                 raise InputError(f"attention: {self.impl}: {reason}. Use 'auto' or 'streaming'.")
         return SeparateLayers(self.impl, keep=self.replays)
+
+
+class _Noted(SeparateLayers):
+    """Layers of a pass without numbers, whose way was noted for all of them."""
+
+    def attend(self, problem: AttentionProblem, *, next_terms: int) -> Tensor:
+        return IMPLEMENTATIONS[self.impl](problem)
 
 
 def _recomputed(room: str, layer: int, what: str) -> InputError:
@@ -335,7 +354,7 @@ def keeps_running_sum(scores: Scores, depth: int, problem: AttentionProblem) -> 
     kernels multiply every layer's terms again."""
     if scores.terms(1) < 2 or scores.shared_weight(0) is None:
         return False
-    if problem.value.is_cuda and depth <= FEW_TERMS:
+    if runs_on(problem).type == "cuda" and depth <= FEW_TERMS:
         return False
     return running_bytes(problem) <= running_limit(problem)
 
@@ -348,6 +367,6 @@ def sums_all_layers(scores: Scores, depth: int) -> bool:
 def stores_products(scores: Scores, depth: int, problem: AttentionProblem) -> bool:
     """True if impl="auto" stores the products of all layers, where nothing forbids it: scores are summed over all layers with a
     weight per pair of layers, and the products take at most STORED_LIMIT bytes."""
-    if problem.value.is_cuda or scores.shared_weight(0) is not None or not sums_all_layers(scores, depth):
+    if runs_on(problem).type == "cuda" or scores.shared_weight(0) is not None or not sums_all_layers(scores, depth):
         return False
     return stored_bytes(problem, depth=depth) <= STORED_LIMIT

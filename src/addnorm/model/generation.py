@@ -9,7 +9,7 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from addnorm.errors import InputError
-from addnorm.model.spec import ModelSpec
+from addnorm.model.architecture import Architecture
 from addnorm.model.transformer import Transformer, require_token_shape
 
 
@@ -71,7 +71,9 @@ def generate(
         >>> generate(model, torch.tensor([[1, 2, 3]]), new_tokens=4).shape
         torch.Size([1, 7])
     """
-    if not isinstance(getattr(model, "spec", None), ModelSpec):  # what torch.compile wraps around a model passes it on
+    if not isinstance(
+        getattr(model, "spec", None), Architecture
+    ):  # what torch.compile wraps around a model passes it on
         raise InputError(f"generate: expected a model made by a spec's build(), got a {type(model).__name__}.")
     if model.spec.objective != "causal":
         raise InputError("generate: expected a causal model, got a masked one.")

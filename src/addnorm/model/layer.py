@@ -1,8 +1,8 @@
 """A layer: sites in the order in which they meet the stream, each with its branches and their norms."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -15,7 +15,31 @@ from addnorm.model.gau import GatedAttentionUnit
 from addnorm.residual import Read, SeparateReads
 from addnorm.shape import Role
 
-Body = SelfAttention | GatedAttentionUnit | FeedForward | GatedFeedForward
+
+class ForeignBody(nn.Module):
+    """The body of a branch that a module of others computes, such as a mixture of experts, behind a joint of ours.
+
+    Args:
+        module: computes the branch.
+        call: applies the module to what the branch reads, given what the forward context holds for the layer.
+        layer: 0-based; the entry of `ForwardContext.foreign` that `call` gets.
+
+    Example::
+
+        ForeignBody(experts, lambda experts, x, given: experts(x)[0], layer=2)
+    """
+
+    def __init__(self, module: nn.Module, call: Callable[[nn.Module, Read, Any], Tensor], layer: int) -> None:
+        super().__init__()
+        self.module = module
+        self.call = call
+        self.layer = layer
+
+    def forward(self, x: Read, context: ForwardContext) -> Float[Tensor, "batch seq width"]:
+        return self.call(self.module, x, context.foreign[self.layer])
+
+
+Body = SelfAttention | GatedAttentionUnit | FeedForward | GatedFeedForward | ForeignBody
 
 
 class Branch(nn.Module):
@@ -56,7 +80,8 @@ class Branch(nn.Module):
 
     def forward(self, normed: Read, context: ForwardContext) -> Float[Tensor, "batch seq width"]:
         """The branch's output on what `normed_read` returns, of this branch or of one that shares its norm."""
-        output: Tensor = self.body(normed, context) if self.attends else self.body(normed)
+        takes_context = self.attends or isinstance(self.body, ForeignBody)
+        output: Tensor = self.body(normed, context) if takes_context else self.body(normed)
         return self.joining(output)
 
     def joining(self, output: Float[Tensor, "*batch seq width"]) -> Float[Tensor, "*batch seq width"]:

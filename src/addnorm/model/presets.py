@@ -12,6 +12,7 @@ from addnorm.errors import InputError, UnknownName, did_you_mean
 from addnorm.model.architecture import Dropout
 from addnorm.model.forgetting import Forgetting
 from addnorm.model.sharing import LayerSharing
+from addnorm.model.shipped_presets import SHIPPED_PRESETS
 from addnorm.model.spec import ModelSpec
 from addnorm.residual import ResidualSpec
 
@@ -257,6 +258,7 @@ PRESETS: dict[str, Callable[[], ModelSpec]] = {
     "gemma2": _gemma2,
     "nanochat": _nanochat,
     "deepseek_mhc": _deepseek_mhc,
+    **SHIPPED_PRESETS,
     "base": _base,
     "v2m1": _of_kuang_2025(
         "Kuang (2025) V2M1: `base` with the mean of all feed-forward outputs so far.",

@@ -123,30 +123,8 @@ class Transformer(nn.Module):
                 f"cache: expected a causal model and no padding, got a {self.spec.objective} model"
                 f"{' and padding' if padding is not None else ''}."
             )
-        start = cache.length if cache is not None else 0
-        x = self.position.embed(self.embed(tokens, token_types), start)
-        x = self.embedding_dropout(self.embedding_norm(x))
-        context = ForwardContext(
-            scores=self.scores,
-            depth=self.spec.attention_shape.depth,
-            position=self.position,
-            prepared=self.position.prepare(start, tokens.shape[1], x),
-            causal=causal,
-            padding=padding,
-            dropout=self.spec.dropout.attention if self.training else 0.0,
-            cache=cache,
-            replays=self.spec.residual.replays,
-            tokens=tokens,
-            values=self.values,
-            sinks=self.sink,
-            column=self.column,
-            normalisation=self.spec.normalises_by,
-            cap=self.spec.score_cap,
-            windows=self.spec.windows,
-            impl=self.spec.attention,
-            buffers=self.score_buffers,
-            products=self.product_buffers,
-            tracing=trace is not None,
+        x, context = self.enter(
+            tokens, padding=padding, token_types=token_types, cache=cache, tracing=trace is not None
         )
         state = self.residual.open(x)
         if trace is not None:
@@ -179,6 +157,47 @@ class Transformer(nn.Module):
         if cache is not None:
             cache.length += tokens.shape[1]
         return self.read_out(self.residual.close(state))
+
+    def enter(
+        self,
+        tokens: Int64[Tensor, "batch seq"],
+        *,
+        padding: Bool[Tensor, "batch seq"] | None,
+        token_types: Int64[Tensor, "batch seq"] | None,
+        cache: Cache | None,
+        tracing: bool,
+    ) -> tuple[Float[Tensor, "batch seq width"], ForwardContext]:
+        """Make the stream that the residual is opened with, and the side inputs of the pass; arguments as of `forward`.
+
+        Raises:
+            InputError: more positions than the position encoding covers, or token types for a model without them.
+        """
+        start = cache.length if cache is not None else 0
+        x = self.position.embed(self.embed(tokens, token_types), start)
+        x = self.embedding_dropout(self.embedding_norm(x))
+        context = ForwardContext(
+            scores=self.scores,
+            depth=self.spec.attention_shape.depth,
+            position=self.position,
+            prepared=self.position.prepare(start, tokens.shape[1], x),
+            causal=self.spec.objective == "causal",
+            padding=padding,
+            dropout=self.spec.dropout.attention if self.training else 0.0,
+            cache=cache,
+            replays=self.spec.residual.replays,
+            tokens=tokens,
+            values=self.values,
+            sinks=self.sink,
+            column=self.column,
+            normalisation=self.spec.normalises_by,
+            cap=self.spec.score_cap,
+            windows=self.spec.windows,
+            impl=self.spec.attention,
+            buffers=self.score_buffers,
+            products=self.product_buffers,
+            tracing=tracing,
+        )
+        return x, context
 
     def _run(self, branches: SiteBranches, read: Read, context: ForwardContext) -> Tensor:
         if self.recompute and torch.is_grad_enabled():

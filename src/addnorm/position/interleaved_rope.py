@@ -21,6 +21,7 @@ from torch import Tensor
 
 from addnorm.errors import InputError
 from addnorm.fields import require_at_least, require_positive
+from addnorm.kernels import precise
 from addnorm.position import Position, PositionSpec
 from addnorm.position._rotation import frequencies, turn
 from addnorm.reduction import Reduction
@@ -62,9 +63,10 @@ class InterleavedRopePosition(Position):
         self.head_dim, self.theta, self.every = head_dim, theta, every
 
     def prepare(self, start: int, seq: int, like: Tensor) -> Angles:
-        position = torch.arange(start, start + seq, device=like.device, dtype=torch.float64)
-        angle = torch.outer(position, frequencies(self.head_dim, self.theta, like.device))
-        return angle.cos().to(like.dtype), angle.sin().to(like.dtype)
+        device = precise(like.device)
+        position = torch.arange(start, start + seq, device=device, dtype=torch.float64)
+        angle = torch.outer(position, frequencies(self.head_dim, self.theta, device))
+        return angle.cos().to(like.dtype).to(like.device), angle.sin().to(like.dtype).to(like.device)
 
     def rotate_layer(
         self,

@@ -100,6 +100,15 @@ class BalancedStreams(StreamsResidual):
     parameter_roles = {"offset": "vector", "weight": "hidden_matrix", "factor": "scalar"}
     permutations: Tensor
 
+    norm_eps = _EPS
+    """Added to the mean square of all streams, where weights depend on them."""
+    read_eps = 0.0
+    """Added to the weights of the read, and to what `sinkhorn` divides."""
+    write_eps = 0.0
+    """Added to the weights of the write."""
+    magnitude = 2.0
+    """Upper bound of the weights of the write, before that."""
+
     def __init__(
         self, width: int, sites: int, streams: int, mixing: Mixing, rounds: int, *, dynamic: bool, std: float
     ) -> None:
@@ -123,14 +132,17 @@ class BalancedStreams(StreamsResidual):
         # 0.4 %, and the product of such matrices over the depth no longer keeps the streams' mean.
         pre, post, mixed = wide(self.offset[site.index]).split(self.sizes)
         if rows is not None and self.factor is not None:
-            moved, flat = normed_product_beside(streams.flatten(-2), rows, _EPS)
+            moved, flat = normed_product_beside(streams.flatten(-2), rows, self.norm_eps)
             streams = flat.unflatten(-1, (self.streams, -1))
             factor = wide(self.factor[site.index])
             of_pre, of_post, of_mixed = moved.split(self.sizes, dim=-1)
             pre, post, mixed = pre + factor[0] * of_pre, post + factor[1] * of_post, mixed + factor[2] * of_mixed
         dtype = streams.dtype
         mix = None if self.mixing == "identity" else self._matrix(mixed).to(dtype)
-        return torch.sigmoid(pre).to(dtype), mix, (2 * torch.sigmoid(post)).to(dtype), streams
+        pre, post = torch.sigmoid(pre), self.magnitude * torch.sigmoid(post)
+        if self.read_eps or self.write_eps:
+            pre, post = pre + self.read_eps, post + self.write_eps
+        return pre.to(dtype), mix, post.to(dtype), streams
 
     def _matrix(self, mixed: Tensor) -> Tensor:
         if self.mixing == "permutations":
@@ -138,4 +150,16 @@ class BalancedStreams(StreamsResidual):
             return torch.matmul(torch.softmax(mixed, dim=-1), matrices).unflatten(-1, (self.streams, self.streams))
         # Streams lead, positions follow: a round then divides contiguous rows of positions, not n x n blocks of memory.
         square = mixed.unflatten(-1, (self.streams, self.streams))
+        if self.read_eps:
+            return _floored_sinkhorn(square, self.rounds, self.read_eps)
         return sinkhorn(square.movedim((-2, -1), (0, 1)), self.rounds).movedim((0, 1), (-2, -1))
+
+
+def _floored_sinkhorn(logits: Tensor, rounds: int, eps: float) -> Tensor:
+    """`sinkhorn` with positions first, as implementations of mHC compute it: eps on the first softmax and on every divisor."""
+    matrix = torch.softmax(logits, dim=-2) + eps
+    matrix = matrix / (matrix.sum(dim=-1, keepdim=True) + eps)
+    for _ in range(rounds - 1):
+        matrix = matrix / (matrix.sum(dim=-2, keepdim=True) + eps)
+        matrix = matrix / (matrix.sum(dim=-1, keepdim=True) + eps)
+    return matrix

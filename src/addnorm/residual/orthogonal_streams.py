@@ -105,7 +105,8 @@ class OrthogonalStreamsResidual(StreamsResidual):
         square = angle.new_zeros(*angle.shape[:-1], self.streams, self.streams)
         square[..., self.upper[0], self.upper[1]] = angle
         skew, identity = square - square.mT, torch.eye(self.streams, dtype=angle.dtype, device=angle.device)
-        return torch.linalg.solve(identity - skew, identity + skew)
+        # I - A can always be inverted. `solve` would ask the device whether it could, and the host would wait for the answer.
+        return torch.linalg.solve_ex(identity - skew, identity + skew).result
 
     def view(self, state: Wired) -> Stream:
         streams = state.streams

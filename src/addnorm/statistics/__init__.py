@@ -4,9 +4,10 @@
 docs/guide/ranking.md; the tests simulate its error rates.
 """
 
+from addnorm.statistics.pairs.comparison import VariantComparison, Verdict
 from addnorm.statistics.procedure import compare_pairs, rank, require_margin
 from addnorm.statistics.published import Published, kuang_2025, ranking_of_published, read_published
-from addnorm.statistics.ranking import Ranking, RunValue, Tier, VariantComparison, VariantRank, Verdict
+from addnorm.statistics.ranking import Ranking, RunValue, Tier, VariantRank
 from addnorm.statistics.result import ENDED, FEWEST_SEEDS, STATES, Result
 
 __all__ = [

@@ -6,7 +6,8 @@ made, or that a test decided nothing, is no evidence that there is no difference
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from addnorm.statistics.ranking import RESOLVABLE_SEEDS, Ranking, VariantComparison
+from addnorm.statistics.pairs.comparison import VariantComparison
+from addnorm.statistics.ranking import RESOLVABLE_SEEDS, Ranking
 from addnorm.words import Sentence, listed, say
 
 _MOST_NAMED = 4
@@ -62,6 +63,11 @@ def _say(ranking: Ranking, code: str, **values: str | float | Sentence) -> Sente
     if ranking.measure.in_nats:
         return say(code, **values)
     return say(f"{code}_plain", unit=f" {ranking.measure.unit}" if ranking.measure.unit else "", **values)
+
+
+def all_comparisons(ranking: Ranking) -> list[Pair]:
+    """Every comparison once, as variant, reference and comparison."""
+    return [*_pairs(ranking)]
 
 
 def open_comparisons(ranking: Ranking) -> list[Pair]:

@@ -29,7 +29,7 @@ Differs from the source: Smyth also shrinks the variances; here only the degrees
 
 **Noisy references.** For a set A of references (each one alone, and all together) with residual variance s_A^2 on d_A
 degrees of freedom, and s_o^2 on d_o of all other variants, A is noisy if F = s_A^2 / s_o^2 is significant at 5 % (one alone)
-or 10 % (all together). A pair of a noisy reference and another variant then has at least
+or 10 % (all together; an only one at 14 %). A pair of a noisy reference and another variant then has at least
 
     se^2 = (s_A^2 + s_o^2) / n    on at most    (s_A^2 + s_o^2)^2 / (s_A^4 / d_A + s_o^4 / d_o)    degrees of freedom,
 
@@ -59,6 +59,8 @@ ONE_REFERENCE_LEVEL = 0.05
 """Probability that a reference of equal noise is found noisy by itself."""
 ALL_REFERENCES_LEVEL = 0.10
 """Probability that references of equal noise are found noisy together."""
+ONLY_REFERENCE_LEVEL = 0.14
+"""The same where there is one reference, whose noise all comparisons share."""
 ROUNDING = 8 * np.finfo(float).eps
 """Deviations of runs that differ by an exact constant, relative to the largest loss: rounding, not a noise estimate."""
 # With missing runs, degrees of freedom of one variant are traces of a projection, and need not be whole. Below a half, the
@@ -318,7 +320,7 @@ def noise_floor(
     squares = np.where(known, noise.variant_sd**2, 0.0) * noise.variant_df
     sets = [(np.array([one]), ONE_REFERENCE_LEVEL) for one in references]
     if len(references) > 0:
-        sets.append((references, ALL_REFERENCES_LEVEL))
+        sets.append((references, ALL_REFERENCES_LEVEL if len(references) > 1 else ONLY_REFERENCE_LEVEL))
     for members, level in sets:
         member = np.zeros(variants, bool)
         member[members] = True

@@ -1,9 +1,13 @@
 """Limits of a ranking that a reader has to know, one sentence each."""
 
+from addnorm.statistics.pairs.comparison import VariantComparison
 from addnorm.statistics.ranking import Ranking
 from addnorm.statistics.result import FEWEST_SEEDS
 from addnorm.statistics.table import LossTable
 from addnorm.words import Sentence, listed, say
+
+_MANY = 11
+"""Comparisons with one reference and three seeds beyond which its own seed effect makes false claims in over 7 % of studies."""
 
 
 def notes(ranking: Ranking, table: LossTable) -> tuple[Sentence, ...]:
@@ -11,12 +15,18 @@ def notes(ranking: Ranking, table: LossTable) -> tuple[Sentence, ...]:
     return (
         *_plan(ranking, table),
         *_tuning(ranking),
+        *_replication(ranking),
+        *_one_sample(ranking),
+        *_tuning_seeds(ranking),
         *_unpaired(ranking),
         *_losses(table),
         *_too_few(ranking),
+        *_stuck(ranking),
         *_set_apart(ranking),
         *_uneven(ranking),
         *_noisy_references(ranking),
+        *_seeds_differ(ranking),
+        *_quiet(ranking),
         *_references(ranking),
         *_accuracy(ranking),
     )
@@ -68,6 +78,60 @@ def _tuning(ranking: Ranking) -> list[Sentence]:
     if ranking.tuning is None:
         return []
     return [say("tuned", seeds=listed("comma", ranking.tuning.seeds)), *ranking.tuning.notes]
+
+
+def _once(ranking: Ranking) -> list[tuple[str, str, VariantComparison]]:
+    """Every comparison once."""
+    seen: dict[frozenset[str], tuple[str, str, VariantComparison]] = {}
+    for row in ranking.variants:
+        for other, comparison in row.versus.items():
+            seen.setdefault(frozenset((row.variant, other)), (row.variant, other, comparison))
+    return list(seen.values())
+
+
+def _replication(ranking: Ranking) -> list[Sentence]:
+    """States of the found verdicts of a study with a second batch of seeds."""
+    pairs: dict[str, list[str]] = {}
+    for name, other, comparison in _once(ranking):
+        if comparison.again is not None:
+            pairs.setdefault(comparison.again.state, []).append(f"{name}–{other}")
+    seeds = listed("comma", ranking.second)
+    codes = {"found again": "found_again", "not found again": "not_found_again", "found": "found_once"}
+    return [say(code, seeds=seeds, pairs=listed("comma", pairs[s])) for s, code in codes.items() if s in pairs]
+
+
+def _one_sample(ranking: Ranking) -> list[Sentence]:
+    """Verdicts that rest on the same runs of one reference are one event, unless other runs of it have found them again."""
+    sentences = []
+    for reference in ranking.references:
+        for verdict in ("better", "worse"):
+            names = [
+                row.variant
+                for row in ranking.variants
+                if (comparison := row.versus.get(reference)) is not None
+                and comparison.verdict == verdict
+                and (comparison.again is None or comparison.again.state != "found again")
+                and row.variant not in ranking.references
+            ]
+            if len(names) > 1:
+                runs = ranking[reference].seeds
+                sentences.append(say(f"one_sample_{verdict}", reference=reference, verdicts=len(names), runs=runs))
+    return sentences
+
+
+def _tuning_seeds(ranking: Ranking) -> list[Sentence]:
+    """Verdicts whose sign the tuning seeds of the chosen points do not have."""
+    sentences = []
+    for name, other, comparison in _once(ranking):
+        if comparison.verdict not in ("better", "worse") or not comparison.tuning:
+            continue
+        values = list(comparison.tuning.values())
+        mean, lower = sum(values) / len(values), sum(value < 0 for value in values)
+        if (mean > 0) == (comparison.verdict == "better") and mean != 0:
+            sentences.append(
+                say("tuning_differs", variant=name, other=other, seeds=len(values), difference=mean, lower=lower)
+            )
+    return sentences
 
 
 def _losses(table: LossTable) -> list[Sentence]:
@@ -135,6 +199,29 @@ def _too_few(ranking: Ranking) -> list[Sentence]:
     return sentences
 
 
+def _stuck(ranking: Ranking) -> list[Sentence]:
+    sentences = []
+    for of in ranking.stuck:
+        share, low, high = of.share
+        sentences.append(
+            say(
+                "stuck",
+                variant=of.variant,
+                stuck=len(of.seeds),
+                runs=of.runs,
+                seeds=_seeds(list(of.seeds)),
+                gap=of.gap,
+                share=100 * share,
+                low=100 * low,
+                high=100 * high,
+            )
+        )
+        if of.unstuck:
+            each = listed("comma", (say("unstuck_of", other=o, difference=d) for o, d in of.unstuck.items()))
+            sentences.append(say("unstuck", variant=of.variant, differences=each))
+    return sentences
+
+
 def _set_apart(ranking: Ranking) -> list[Sentence]:
     if not ranking.set_apart or ranking.noise_sd is None:
         return []
@@ -160,6 +247,23 @@ def _noisy_references(ranking: Ranking) -> list[Sentence]:
     if not ranking.noisy_references:
         return []
     return [say("noisy_references", names=listed("and", ranking.noisy_references))]
+
+
+def _seeds_differ(ranking: Ranking) -> list[Sentence]:
+    """Seeds act on the references in their own way, or three seeds of an only reference could not show that they do."""
+    if ranking.seeds_differ:
+        return [say("seeds_differ", names=listed("and", ranking.seeds_differ))]
+    tested = [row.versus[name] for name in ranking.references for row in ranking.variants if name in row.versus]
+    counts = {comparison.seeds for comparison in tested if comparison.p is not None}
+    if len(ranking.references) == 1 and ranking.family > _MANY and counts == {FEWEST_SEEDS} and not ranking.unpaired:
+        return [say("only_reference", name=ranking.references[0], comparisons=ranking.family)]
+    return []
+
+
+def _quiet(ranking: Ranking) -> list[Sentence]:
+    once = {frozenset((row.variant, other)): c.quiet for row in ranking.variants for other, c in row.versus.items()}
+    pairs = ["–".join(sorted(pair)) for pair, quiet in once.items() if quiet]
+    return [say("quiet_pairs", pairs=listed("comma", pairs))] if pairs else []
 
 
 def _references(ranking: Ranking) -> list[Sentence]:

@@ -2,10 +2,11 @@ r"""Number of seeds that would decide an undecided comparison.
 
 With n seeds: df = min((variants - 1)(n - 1), d_0 + n - 1, f (n - 1)), where d_0 is that of unequal variances (infinite for
 equal ones) and f (n - 1) that of a noisy reference (infinite without one; both in `noise`), e = s_d / sqrt(n),
-c = t(1 - alpha / 2m; df), and S = sqrt(chi2_df / df), the error of the estimated standard error. Averaged over S:
+c = t(1 - alpha / 2m; df), c' = t(1 - alpha / m; df), and S = sqrt(chi2_df / df), the error of the estimated standard error.
+Averaged over S:
 
     P(difference claimed)    = E[ Phi(|d| / e - c S) ]
-    P(equivalence claimed)   = E[ max(0, Phi((margin - d) / e - c S) - Phi((-margin - d) / e + c S)) ]
+    P(equivalence claimed)   = E[ max(0, Phi((margin - d) / e - c' S) - Phi((-margin - d) / e + c' S)) ]
 
 The first is the power of the t test, 1 - F(c) of the noncentral t with noncentrality |d| / e; the second is the exact
 power of two one-sided tests (Owen's Q). Both are integrated over S because scipy's noncentral t is not reliable in the left
@@ -27,7 +28,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import gammaincinv, ndtr
 
-from addnorm.statistics.multiple_testing import critical_value
+from addnorm.statistics.pairs.paired_tests import critical_value
 
 POWER = 0.8
 """Probability of a decision that `seeds_needed` requires."""
@@ -96,6 +97,8 @@ def seeds_needed(
         critical = float(critical_value(confidence, family, np.array(df)))
         error = sd / math.sqrt(seeds)
         claimed = difference_power(abs(difference) / error, critical, df)
+        # Equivalence is tested at alpha / m where no difference is claimed, which is where it is of interest.
+        critical = float(critical_value(2 * confidence - 1, family, np.array(df)))
         return claimed, equivalence_power(difference, error, margin=margin, critical=critical, df=df)
 
     # Doubling, then bisection, which needs a power that rises with n. Each of the two does near the target; where the more

@@ -12,15 +12,19 @@ from scipy.special import stdtrit
 
 from addnorm.errors import InputError, UnknownName
 from addnorm.statistics.measure import LOSS, Metric
-from addnorm.statistics.multiple_testing import holm, paired_tests
+from addnorm.statistics.multiple_testing import holm
 from addnorm.statistics.noise import fit_levels
 from addnorm.statistics.notes import notes
-from addnorm.statistics.ranking import Ranking, RunValue, Tier, VariantComparison, VariantRank, reference_lines, tier_of
+from addnorm.statistics.pairs.comparison import VariantComparison
+from addnorm.statistics.pairs.paired_tests import paired_tests
+from addnorm.statistics.pairs.unpaired import unpaired_tests
+from addnorm.statistics.ranking import Ranking, RunValue, Tier, VariantRank, reference_lines, tier_of
+from addnorm.statistics.replication import found_again, require_unseen, with_tuning
 from addnorm.statistics.result import FEWEST_SEEDS, Result
 from addnorm.statistics.seeds_in_stages import SeedsInStages, Stages, needed, prospects
+from addnorm.statistics.stuck_runs import stuck_runs
 from addnorm.statistics.table import LossTable, tabulate
 from addnorm.statistics.tuning import TuningOutcome
-from addnorm.statistics.unpaired import unpaired_tests
 from addnorm.statistics.verdicts import ComparisonFamily
 from addnorm.words import listed, say
 
@@ -38,6 +42,8 @@ def rank(
     left_out: Collection[str] = (),
     design: SeedsInStages | None = None,
     tuning: TuningOutcome | None = None,
+    second: Sequence[int] = (),
+    unplanned: Collection[str] = (),
     measure: Metric = LOSS,
 ) -> Ranking:
     """Rank variants by held-out loss, and decide which differences exceed the noise.
@@ -54,6 +60,9 @@ def rank(
         design: that of a study which adds seeds in stages. Verdicts are those of the completed stages, and all looks together
             have the stated confidence.
         tuning: the choice of the points at which variants are compared; shown with the ranking.
+        second: seeds of a second batch, planned before the first was seen. All numbers are those of the other seeds, and every
+            found verdict is tested again on these.
+        unplanned: further codes of `Ranking.unplanned`, such as `references` and `margin` in place of the plan's own.
         measure: what `loss` holds, if it is not a loss in nats per token. Margin and `assumed_sd` are in its unit.
 
     Raises:
@@ -77,6 +86,10 @@ def rank(
     # `0.0 - x` and not `-x`: a score of 0 would become -0.0 and be printed as such.
     if measure.better == "higher":
         results = [replace(each, loss=None if each.loss is None else 0.0 - each.loss) for each in results]
+    later = [result for result in results if result.seed in second]
+    results = [result for result in results if result.seed not in second]
+    if second:
+        require_unseen(second, [result.seed for result in results])
     table = tabulate(results, references)
     # A study in stages is decided by its complete stages alone. Runs of the stage in progress are shown, but a verdict on them
     # would be a look that the design has not planned, and its part of the error rate is not reserved.
@@ -87,6 +100,10 @@ def rank(
     comparisons = {
         name: {other: family.compare(name, other) for other in references if other != name} for name in table.names
     }
+    if tuning is not None:
+        comparisons = with_tuning(comparisons, tuning)
+    if second and all(result.ended for result in results):
+        comparisons = found_again(comparisons, later, second, margin=margin, confidence=confidence)
     # A reference without a finished run has no level: it takes no place among the lines, and comparisons with it say why they
     # have no verdict. Its comparisons still count in the family, so that a reference that finishes late changes no threshold.
     finished = [name for name in references if not math.isnan(levels[table.row(name)])]
@@ -108,7 +125,7 @@ def rank(
         metric=measure.name,
         margin=margin,
         confidence=confidence,
-        provisional=any(not result.ended for result in results),
+        provisional=any(not result.ended for result in (*results, *later)),
         references=tuple(references),
         lines=lines,
         variants=tuple(variants),
@@ -119,14 +136,24 @@ def rank(
         noise_even=math.isinf(family.prior_df),
         noisy_references=tuple(name for name in references if family.is_noisy(name)),
         set_apart=family.set_apart,
+        seeds_differ=family.seeds_differ,
         assumed_sd=assumed_sd,
         added_after_look=tuple(sorted(added_after_look)),
         stages=None if design is None else _stages(design, complete, family),
         tuning=tuning,
         measure=measure,
         unpaired=family.unpaired,
+        second=tuple(second),
+        unplanned=(
+            *(["left_out"] if left_out else []),
+            *unplanned,
+            *(["added_after_look"] if added_after_look else []),
+            *(["unfinished"] if any(not result.ended for result in (*results, *later)) else []),
+        ),
+        stuck=() if family.unpaired else stuck_runs(table, tuple(references), margin),
     )
     chosen = [say("left_out", variants=listed("comma", sorted(left_out)))] if left_out else []
+    chosen += [say(f"unplanned_{code}") for code in unplanned]
     ranking = replace(ranking, warnings=(*table.warnings, *chosen, *notes(ranking, table)))
     return ranking.mirrored() if measure.better == "higher" else ranking
 

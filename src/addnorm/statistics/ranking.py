@@ -7,92 +7,18 @@ reference lies at that line: the gaps on both sides remain, and the label says "
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any
 
 from addnorm.statistics.measure import LOSS, Metric
+from addnorm.statistics.pairs.comparison import Interval, VariantComparison, ends, negated, swapped
 from addnorm.statistics.seeds_in_stages import Stages
+from addnorm.statistics.stuck_runs import StuckRuns
 from addnorm.statistics.tuning import TuningOutcome
-from addnorm.words import Sentence, say
+from addnorm.words import Sentence
 
-Verdict = Literal["better", "worse", "equivalent", "undecided", "failed"]
-Interval = tuple[float, float]
-_OPPOSITE = {"certainly_lower": "certainly_higher", "certainly_higher": "certainly_lower"}
 RESOLVABLE_SEEDS = 100
 """Seeds per variant beyond which texts call a comparison not resolvable."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class VariantComparison:
-    """One variant against one reference."""
-
-    verdict: Verdict | None
-    """None with too few seeds, or without noise to test against: `reason` says which."""
-    difference: float | None
-    """Mean loss of the variant minus that of the reference over shared seeds, in nats per token. Negative is better."""
-    interval: Interval | None
-    """Simultaneous interval of the difference; None without a test."""
-    seeds_needed: int | None
-    """Seeds per variant that would decide with probability 0.8; None where decided or where the noise is unknown."""
-    seeds_needed_for: Literal["difference", "equivalence"] | None = None
-    """The more probable decision with that many seeds."""
-    seeds: int = 0
-    """Number of seeds that both have; of an unpaired comparison, runs of the variant that has fewer."""
-    standard_error: float | None = None
-    p: float | None = None
-    """P value of the paired test, Holm-adjusted over the family."""
-    p_equivalent: float | None = None
-    """P value of the two one-sided tests, Bonferroni-adjusted over the family and both directions."""
-    accuracy_difference: float | None = None
-    """Mean accuracy of the variant minus the reference's over the same seeds. Positive is better."""
-    accuracy_agrees: bool | None = None
-    """True if accuracy and loss favour the same of the two; None if either is equal or unknown."""
-    reason: Sentence | None = None
-    by_seed: Mapping[int, float] = field(default_factory=dict)
-    """Difference at each shared seed, in nats per token."""
-
-    @property
-    def seeds_lower(self) -> int:
-        """Number of shared seeds at which the variant has the lower loss."""
-        return sum(difference < 0 for difference in self.by_seed.values())
-
-    def mirrored(self) -> "VariantComparison":
-        """The comparison with every difference negated."""
-        reason = self.reason
-        if reason is not None and reason.note["code"] in _OPPOSITE:
-            reason = say(_OPPOSITE[reason.note["code"]])
-        return replace(
-            self,
-            difference=_negated(self.difference),
-            interval=_swapped(self.interval),
-            by_seed={seed: 0.0 - difference for seed, difference in self.by_seed.items()},
-            reason=reason,
-        )
-
-    @property
-    def reason_code(self) -> str | None:
-        """Code of the reason, such as `nothing_shared`; None without a reason."""
-        return None if self.reason is None else str(self.reason.note["code"])
-
-    def to_json(self) -> dict[str, Any]:
-        """The comparison as plain JSON values, with the code of the reason where there is no verdict."""
-        return {
-            "verdict": self.verdict,
-            "difference": self.difference,
-            "interval": _ends(self.interval),
-            "seeds_needed": self.seeds_needed,
-            "seeds_needed_for": self.seeds_needed_for,
-            "seeds": self.seeds,
-            "standard_error": self.standard_error,
-            "p": self.p,
-            "p_equivalent": self.p_equivalent,
-            "accuracy_difference": self.accuracy_difference,
-            "accuracy_agrees": self.accuracy_agrees,
-            "reason": None if self.reason is None else str(self.reason),
-            "by_seed": [{"seed": seed, "difference": value} for seed, value in self.by_seed.items()],
-            "seeds_lower": self.seeds_lower,
-            **({"reason_code": self.reason_code} if self.verdict is None else {}),
-        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,11 +105,11 @@ class VariantRank:
         """The row with every number of the measure negated."""
         return replace(
             self,
-            mean=_negated(self.mean),
-            adjusted_mean=_negated(self.adjusted_mean),
-            interval=_swapped(self.interval),
+            mean=negated(self.mean),
+            adjusted_mean=negated(self.adjusted_mean),
+            interval=swapped(self.interval),
             versus={name: comparison.mirrored() for name, comparison in self.versus.items()},
-            values=tuple(replace(value, loss=_negated(value.loss)) for value in self.values),
+            values=tuple(replace(value, loss=negated(value.loss)) for value in self.values),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -192,7 +118,7 @@ class VariantRank:
             "variant": self.variant,
             "seeds": self.seeds,
             "mean": self.mean,
-            "interval": _ends(self.interval),
+            "interval": ends(self.interval),
             "accuracy": self.accuracy,
             "tier": self.tier.to_json(),
             "rank_interval": None if self.rank_interval is None else list(self.rank_interval),
@@ -245,6 +171,15 @@ class Ranking:
     """Choice of the points at which variants are compared; None for a study without `tune`."""
     measure: Metric = LOSS
     """Unit of all numbers here, and whether lower or higher is better."""
+    seeds_differ: tuple[str, ...] = ()
+    """References on which seeds act in another way than on the other variants; comparisons with them rest on that."""
+    second: tuple[int, ...] = ()
+    """Seeds of the second batch, on which found comparisons are tested again; empty if none is planned."""
+    unplanned: tuple[str, ...] = ()
+    """Ways in which the comparisons are not those that were planned: `left_out`, `references`, `margin`, `added_after_look`,
+    and `unfinished` while runs have not ended."""
+    stuck: tuple[StuckRuns, ...] = ()
+    """Variants some of whose runs ended far above their others."""
     unpaired: bool = False
     """True if the variants share no seeds: groups of runs are compared, and the seeds' effects are part of the noise."""
 
@@ -256,9 +191,15 @@ class Ranking:
         """
         return {row.variant: row for row in self.variants}[variant]
 
+    @property
+    def family_changed(self) -> bool:
+        """True if the verdicts are those of another family than the planned one; the stated error rates need not hold then."""
+        return any(code != "unfinished" for code in self.unplanned)
+
     def mirrored(self) -> "Ranking":
         """The ranking of negated numbers, back in the numbers as they were: every level, difference and interval negated."""
-        return replace(self, variants=tuple(row.mirrored() for row in self.variants))
+        stuck = tuple(of.mirrored() for of in self.stuck)
+        return replace(self, variants=tuple(row.mirrored() for row in self.variants), stuck=stuck)
 
     def to_json(self) -> dict[str, Any]:
         """The ranking as plain JSON values; every number is finite. Without `unit` and `better`, it is a loss in nats."""
@@ -279,26 +220,18 @@ class Ranking:
                 "even": self.noise_even,
                 "noisy_references": list(self.noisy_references),
                 "set_apart": list(self.set_apart),
+                **({"seeds_differ": list(self.seeds_differ)} if self.seeds_differ else {}),
                 "assumed_sd": self.assumed_sd,
             },
             "added_after_look": list(self.added_after_look),
             "stages": None if self.stages is None else self.stages.to_json(),
             "tuning": None if self.tuning is None else self.tuning.to_json(),
+            "unplanned": list(self.unplanned),
+            **({"second": list(self.second)} if self.second else {}),
+            **({"stuck": [of.to_json() for of in self.stuck]} if self.stuck else {}),
             **({"unpaired": True} if self.unpaired else {}),
             **({} if self.measure == LOSS else {"unit": self.measure.unit, "better": self.measure.better}),
         }
-
-
-def _negated(value: float | None) -> float | None:
-    return None if value is None else 0.0 - value
-
-
-def _swapped(interval: Interval | None) -> Interval | None:
-    return None if interval is None else (0.0 - interval[1], 0.0 - interval[0])
-
-
-def _ends(interval: Interval | None) -> list[float] | None:
-    return None if interval is None else list(interval)
 
 
 def reference_lines(ordered: Sequence[str], differ: Callable[[str, str], bool]) -> tuple[tuple[str, ...], ...]:

@@ -21,9 +21,9 @@ from functools import cache
 
 import numpy as np
 
-from addnorm.statistics.multiple_testing import critical_value, paired_tests
+from addnorm.statistics.pairs.paired_tests import critical_value, paired_tests
+from addnorm.statistics.pairs.unpaired import unpaired_tests
 from addnorm.statistics.power import POWER, difference_power
-from addnorm.statistics.unpaired import unpaired_tests
 
 _MOST_SIMULATED = 10
 """Seeds up to which tables are simulated."""

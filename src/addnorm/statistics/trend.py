@@ -18,8 +18,8 @@ import numpy as np
 from jaxtyping import Float
 
 from addnorm.errors import InputError, UnknownName
+from addnorm.statistics.pairs.comparison import VariantComparison, Verdict
 from addnorm.statistics.procedure import rank
-from addnorm.statistics.ranking import VariantComparison, Verdict
 from addnorm.statistics.repeats import repeats
 from addnorm.statistics.result import Result
 from addnorm.statistics.table import tabulate

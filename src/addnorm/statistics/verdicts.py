@@ -7,13 +7,14 @@ from itertools import combinations
 
 import numpy as np
 
-from addnorm.statistics.multiple_testing import Decisions, Evidence, Look, PairedTests, Rule, decide
+from addnorm.statistics.multiple_testing import Decisions, Evidence, Look, Rule, decide
 from addnorm.statistics.noise import at_every_seed
+from addnorm.statistics.pairs.comparison import VariantComparison, Verdict
+from addnorm.statistics.pairs.paired_tests import PairedTests
+from addnorm.statistics.pairs.unpaired import unpaired_tests
 from addnorm.statistics.power import seeds_needed
-from addnorm.statistics.ranking import VariantComparison, Verdict
 from addnorm.statistics.result import FEWEST_SEEDS, Result
 from addnorm.statistics.table import LossTable
-from addnorm.statistics.unpaired import unpaired_tests
 from addnorm.words import Sentence, listed, say
 
 
@@ -132,6 +133,19 @@ class ComparisonFamily:
             name for name, apart in zip(self.table.distinct, self.decisions.tests.set_apart, strict=True) if apart
         )
 
+    @property
+    def seeds_differ(self) -> tuple[str, ...]:
+        """References on which seeds act in another way than on the other variants, in the table's order."""
+        if self.decisions is None:
+            return ()
+        felt = self.decisions.tests.seeds_differ.noisy
+        return tuple(name for name, otherwise in zip(self.table.distinct, felt, strict=True) if otherwise)
+
+    def place(self, name: str, other: str) -> int | None:
+        """Place of a pair among the tests; None where it has none."""
+        rows = sorted((self.table.row(name), self.table.row(other)))
+        return self.pairs.index((rows[0], rows[1])) if (rows[0], rows[1]) in self.pairs else None
+
     def compare(self, name: str, other: str) -> VariantComparison:
         """The verdict on one variant against one reference, with its numbers or the reason why there is none."""
         table = self.table
@@ -162,6 +176,7 @@ class ComparisonFamily:
             accuracy_difference=accuracy,
             accuracy_agrees=agrees,
             by_seed=_by_seed(table, row, column),
+            quiet=bool(tests.quiet[index]),
         )
         error = float(tests.standard_error[index])
         if table.constant[[row, column]].all():
@@ -183,8 +198,9 @@ class ComparisonFamily:
         else:
             comparison = self._with_verdict(comparison, self.decisions, index, sign)
             if comparison.verdict == "undecided":
-                apart = tests.set_apart[[row, column]].any()
-                floor_df = 1.0 if apart or with_constant else float(tests.floor.df[index]) / (count - 1)
+                alone = tests.set_apart[[row, column]].any() or with_constant or comparison.quiet
+                least_df = min(float(tests.floor.df[index]), float(tests.seeds_differ.df[index]))
+                floor_df = 1.0 if alone else least_df / (count - 1)
                 comparison = self._with_seeds_needed(comparison, error * math.sqrt(count), floor_df)
         return self._limited_by_divergence(comparison, name, other)
 
@@ -207,6 +223,7 @@ class ComparisonFamily:
             reason=reason,
             interval=(low, high) if sign > 0 else (0.0 - high, 0.0 - low),
             standard_error=float(decisions.tests.standard_error[index]),
+            half_width=float(decisions.half_width[index]),
             p=float(decisions.p[index]),
             p_equivalent=float(decisions.p_equivalent[index]),
         )

@@ -9,6 +9,9 @@ A plan with a `design` adds its seeds in stages. It names every seed and every l
 follows from the runs of the stages before it. A stage is an extension too, with its number as `stage`; its seeds are planned,
 and whether a ranking had been shown changes nothing.
 
+A plan with `replicate` names the seeds of a second batch. When the first batch has ended, one stage adds the variants of its
+found verdicts with these seeds. No other seeds are added to it: the found verdicts would change after a look.
+
 A plan with `tune` begins with the tuning runs alone. Its one stage adds every variant at its chosen point, and records as
 `chosen` which point that is.
 """
@@ -49,7 +52,7 @@ def hashes(plan: dict[str, Any]) -> list[str]:
 
 def only_adds_seeds(old: dict[str, Any], new: dict[str, Any]) -> bool:
     """True if `new` contains every run of `old` unchanged and, beyond those, exactly every variant at each added seed."""
-    if any(old.get(name) != new.get(name) for name in (old.keys() | new.keys()) - _MAY_DIFFER):
+    if "replicate" in old or any(old.get(name) != new.get(name) for name in (old.keys() | new.keys()) - _MAY_DIFFER):
         return False
     old_runs = {entry["run"]: entry for entry in all_runs(old)}
     new_runs = {entry["run"]: entry for entry in new["runs"]}

@@ -72,6 +72,9 @@ def ranking(
         ended = sum(run.ended for run in outcome.runs)
         raise InputError(say("tuning_first", ended=ended, runs=len(outcome.runs)))
     chosen = {"references": folder.references, "margin": folder.plan["margin"], **(overrides or {})}
+    changed = _changed(folder, chosen)
+    if folder.plan.get("replicate") and (changed or chosen.get("left_out")):
+        raise InputError(say("family_frozen", path=str(folder.path)))
     return rank(
         results(folder) if known is None else known,
         references=tuple(chosen["references"]),
@@ -81,5 +84,17 @@ def ranking(
             seed for extension in folder.extensions if extension["looked"] for seed in extension["seeds"]
         ],
         design=design(folder),
+        second=tuple(folder.plan.get("replicate", ())),
         tuning=outcome,
+        unplanned=changed,
     )
+
+
+def _changed(folder: StudyFolder, chosen: Mapping[str, Any]) -> list[str]:
+    """Codes of the differences from the plan's own family; references that were left out are told as such."""
+    planned = tuple(name for name in folder.references if name not in chosen.get("left_out", ()))
+    differs = {
+        "references": tuple(chosen["references"]) != planned,
+        "margin": chosen["margin"] != folder.plan["margin"],
+    }
+    return [name for name, is_other in differs.items() if is_other]

@@ -117,7 +117,7 @@ class StudyFolder:
                 f"{out}: expected the plan that study {study.name!r} was started with, got another one "
                 f"({plan_differences(study.plan, plan)}). One folder holds one plan, to which "
                 "only seeds may be added: choose another folder with --out, or undo the change to continue the old "
-                "plan."
+                f"plan.{_ABOUT_REPLICATE if 'replicate' in {**study.plan, **plan} else ''}"
             )
         study._make_run_folders()
         return study
@@ -239,6 +239,12 @@ class StudyFolder:
         """
         runs = [status.to_json() for status in self.statuses()]
         return {"study": self.name, "plan_hash": self.plan_hash, "runs": runs}
+
+
+_ABOUT_REPLICATE = (
+    " A second batch of seeds is planned before the first is seen: where `replicate` is given, no seed is added, and "
+    "`replicate` is not added, changed or removed later."
+)
 
 
 def _freeze(out: Path, plan: dict[str, Any]) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from addnorm.errors import UnknownName
-from addnorm.study.strict_yaml import read_yaml_file
+from addnorm.strict_yaml import read_yaml_file
 
 _STUDIES = Path(__file__).parents[1] / "studies"
 _BLANK = """# All fields: addnorm list study-file. Mechanisms: addnorm list residual, addnorm list scores, …

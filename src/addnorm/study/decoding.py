@@ -21,7 +21,8 @@ from addnorm.earlier_fields import as_now
 from addnorm.errors import InputError, did_you_mean
 from addnorm.fields import PLAIN_WORDS, FieldError, in_words
 from addnorm.model.architecture import Dropout
-from addnorm.study.problems import Problems, in_ascii, nearest, shown
+from addnorm.strict_yaml import in_ascii
+from addnorm.study.problems import Problems, nearest, shown
 
 T = TypeVar("T")
 

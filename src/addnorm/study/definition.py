@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from addnorm.data import Episodes
 from addnorm.data.corpora import CorpusSpec
 from addnorm.data.corpora.stdlib import Stdlib
 from addnorm.data.tokenizers import TokenizerSpec
@@ -183,6 +184,8 @@ class Study:
     references: tuple[str, ...] = ()
     """The variants that all others are compared with; the first variant if empty."""
     seeds: tuple[int, ...] = (0, 1, 2)
+    replicate: tuple[int, ...] = ()
+    """Seeds of a second batch, on which the variants of every found verdict are trained again; none if empty."""
     margin: float = 0.005
     """Largest difference, in nats per token, between variants that count as equivalent."""
     corpus: CorpusSpec = field(default_factory=Stdlib)
@@ -206,7 +209,7 @@ class Study:
         return self.variant_training.get(variant, self.training)
 
     def __post_init__(self) -> None:
-        for name in ("references", "seeds", "plugins", "own_vocab"):  # in Python too, lists are accepted
+        for name in ("references", "seeds", "replicate", "plugins", "own_vocab"):  # in Python too, lists are accepted
             if isinstance(getattr(self, name), list):
                 object.__setattr__(self, name, tuple(getattr(self, name)))
         check_fields(self, "study")
@@ -221,6 +224,7 @@ class Study:
             raise FieldError(
                 "study", "seeds", f"expected at least one seed, distinct and in [0, 2**63), got {list(self.seeds)}."
             )
+        self._require_unseen()
         require(self, "margin", 0 < self.margin < math.inf, "a positive number of nats per token")
         if len(set(self.references)) != len(self.references):
             raise FieldError("study", "references", f"expected distinct variants, got {list(self.references)}.")
@@ -231,6 +235,8 @@ class Study:
             self._require_comparable(variant)
         if self.tune is not None:
             self._require_tunable(self.tune)
+        if self.corpus.episodes is not None:
+            self._require_episodes(self.corpus.episodes)
         for variant, title in self.titles.items():
             if not title.strip() or not title.isprintable() or len(title) > _LONGEST_NAME:
                 expected = f"expected one line of 1 to {_LONGEST_NAME} characters, got {title!r}."
@@ -245,6 +251,32 @@ class Study:
                     f"expected variants of the study, got {variant!r}.{did_you_mean(variant, self.variants)} "
                     f"Known: {', '.join(self.variants)}.",
                 )
+
+    def _require_unseen(self) -> None:
+        """Refuse a second batch with seeds of the first, or of tuning: a verdict is found again on other seeds alone."""
+        second = self.replicate
+        if second and (len(set(second)) != len(second) or len(second) < 3 or not all(0 <= n < 2**63 for n in second)):
+            expected = "expected at least 3 seeds, as every verdict needs, distinct and in [0, 2**63)"
+            raise FieldError("study", "replicate", f"{expected}, got {list(second)}.")
+        common = sorted(set(second) & {*self.seeds, *(() if self.tune is None else self.tune.seeds)})
+        if common:
+            raise FieldError(
+                "study",
+                "replicate",
+                f"expected seeds that nothing has been seen of, got {', '.join(map(str, common))}, on which the study is "
+                "compared or tuned. A verdict is found again on other seeds alone: name others.",
+            )
+
+    def _require_episodes(self, episodes: Episodes) -> None:
+        """Refuse what a task's scored answers rule out."""
+        episodes.require(self.training.seq)
+        episodes.require_tokenizer(self.tokenizer.kind)
+        for variant, model in self.variants.items():
+            if model.objective == "masked":
+                problem = (
+                    "expected causal, because the answers of a task are predicted from what is before them, got masked."
+                )
+                raise FieldError("study", f"variants.{variant}.objective", problem)
 
     def _require_tunable(self, tune: Tuning) -> None:
         self._require_known_variants("tune.own", tune.own)

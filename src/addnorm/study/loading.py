@@ -8,6 +8,7 @@ from typing import Any, get_type_hints
 from addnorm.data.tokenizers import TokenizerSpec
 from addnorm.errors import InputError, did_you_mean
 from addnorm.model.presets import PRESETS
+from addnorm.strict_yaml import full_width_hint, lines_of, read_yaml_file
 from addnorm.study.built_in import study_file, study_names
 from addnorm.study.decoding import UNREADABLE, construct, read
 from addnorm.study.definition import AnyModel, Study, Training
@@ -18,8 +19,7 @@ from addnorm.study.origin import with_runs_as_specs
 from addnorm.study.overlay import Setting, apply_settings, lay_over_study, parse_setting
 from addnorm.study.plugins import load_plugins
 from addnorm.study.points import expand_points, read_tuning, tuning_content
-from addnorm.study.problems import Problems, full_width_hint, nearest, shown
-from addnorm.study.strict_yaml import lines_of, read_yaml_file
+from addnorm.study.problems import Problems, nearest, shown
 from addnorm.study.variants import Variant, read_training, training_content
 from addnorm.user_code import call, import_function
 

@@ -11,11 +11,11 @@ from typing import Any, get_type_hints
 
 from addnorm.errors import InputError
 from addnorm.model.spec import ModelSpec
+from addnorm.strict_yaml import read_yaml
 from addnorm.study.decoding import SHORT_FORMS, read
 from addnorm.study.definition import BUDGETS
 from addnorm.study.encoding import encode
 from addnorm.study.problems import Problems, nearest, shown
-from addnorm.study.strict_yaml import read_yaml
 
 LENGTHS = ("steps", *BUDGETS)
 """Fields of a training that set the length of a run; one of them is given."""

@@ -101,6 +101,7 @@ def expand_points(study: Study, problems: Problems) -> Points:
             ),
             titles={},
             seeds=tune.seeds,
+            replicate=(),
             tune=None,
         ),
         "$",

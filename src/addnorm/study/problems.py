@@ -1,10 +1,9 @@
 """Problems of an input with their paths, collected so that one error reports all of them; and hints for what people type."""
 
-import re
-import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from addnorm.errors import InputError, nearest_name
+from addnorm.strict_yaml import in_ascii
 
 _LARGEST_REPORT = 10
 """Number of problems in one message."""
@@ -106,29 +105,6 @@ def _instead(name: str, known: Sequence[str]) -> str | None:
         return None
     field = place.rpartition(".")[2]
     return field if field in known else place
-
-
-def in_ascii(text: str) -> str:
-    """A text with the marks and digits of a Chinese keyboard as YAML reads them.
-
-    Example:
-        >>> in_ascii("seeds：［0，1，２］")
-        'seeds: [0, 1, 2]'
-    """
-    if text.isascii():
-        return text
-    plain = unicodedata.normalize("NFKC", text).translate(
-        {ord("【"): "[", ord("】"): "]", ord("“"): '"', ord("”"): '"'}
-    )
-    return re.sub(r"([,:])(?=\S)", r"\1 ", plain) if plain != text else text
-
-
-def full_width_hint(text: str) -> str:
-    """Point to the first full-width mark of a YAML text outside quotes and comments: ` Line 3 has …`; empty without one."""
-    for number, line in enumerate(text.splitlines(), start=1):
-        if mark := re.search(r"[：，［］｛｝【】]", re.sub(r"\"[^\"]*\"|'[^']*'|(?:^|\s)#.*", "", line)):
-            return f" Line {number} has the full-width {mark[0]!r}: write {in_ascii(mark[0])!r}."
-    return ""
 
 
 def shown(value: object) -> str:

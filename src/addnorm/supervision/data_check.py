@@ -7,6 +7,7 @@ counted, as long as that takes seconds.
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from addnorm.data import Episodes
 from addnorm.data.both_sides import Separated
 from addnorm.data.corpora import CorpusSpec
 from addnorm.data.preparation import try_preparation
@@ -47,7 +48,7 @@ def _checked(study: Study) -> list[str]:
         dataset = try_preparation(corpus, study.tokenizer, Path(folder))
         dataset.require(training.seq)
         windows = (len(dataset.held) - 1) // training.seq
-        sentences = dataset.both_sides.sentences()
+        sentences = [*_task(dataset.episodes), *dataset.both_sides.sentences()]
     if windows < training.eval_sequences:
         sentences.append(
             f"training.eval_sequences: the held-out text has {windows} sequences of {training.seq} tokens; all are used "
@@ -78,7 +79,7 @@ def _counted(study: Study) -> list[str]:
             sides[document.held_out] += len(encoded)
             separated.read(document, encoded)
         sides[document.held_out] += 1  # its separator
-    sentences = separated.on_both_sides().sentences()
+    sentences = [*_task(study.corpus.episodes), *separated.on_both_sides().sentences()]
     for held_out, name in ((False, "training"), (True, "held-out")):
         if sides[held_out] < study.training.seq + 1:
             raise InputError(
@@ -86,3 +87,7 @@ def _counted(study: Study) -> list[str]:
                 f"{sides[held_out]} bytes. Use more text, another held_out share, or a shorter sequence. {' '.join(sentences)}"
             )
     return sentences
+
+
+def _task(episodes: Episodes | None) -> list[str]:
+    return [] if episodes is None else [episodes.sentence()]

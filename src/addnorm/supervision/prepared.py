@@ -173,6 +173,8 @@ def _frozen_plan(study: Study, fitted: FittedStudy, dataset: Dataset, design: Se
         plan["tune"] = {"seeds": list(tuned.study.seeds), "over": encode(tuned.over), "points": tuned.values}
     if design is not None:
         plan["design"] = design.to_json()
+    if study.replicate:
+        plan["replicate"] = list(study.replicate)
     # The version stays outside of the hash: a study that one version began is continued by the next, as long as every
     # run's specification is the same. Optional entries are left out, not set to null, so that plans of versions that
     # did not have them keep their hashes.

@@ -22,11 +22,13 @@ from addnorm.study.executor import ExecutorSpec
 from addnorm.study.points import trained_first
 from addnorm.supervision.executors import EXECUTORS, WORKER, Work
 from addnorm.supervision.prepared import prepare_study, record_costs, require_checkpoint_in_time
+from addnorm.supervision.replication import to_be_confirmed, train_second_batch
 from addnorm.supervision.stages import train_in_stages
 from addnorm.supervision.study_notes import study_notes
 from addnorm.supervision.supervisor import supervise
 from addnorm.supervision.trial_step import try_plugins
 from addnorm.supervision.tuning import chosen_study, train_tuned
+from addnorm.training.attention_ways import require_device, slow_way
 from addnorm.training.numerics import device_here, require_precision
 
 _OF_A_START = ("data", "supervisor.lock", COSTS)
@@ -88,7 +90,7 @@ def run(
     on_tick: Callable[[StudyFolder, list[RunStatus]], None] | None = None,
     say: Callable[[str], None] = lambda text: None,
     again: Collection[State] = (),
-    until: Literal["decided"] | None = None,
+    until: Literal["decided", "confirmed"] | None = None,
     most: int = MOST_SEEDS,
 ) -> StudyFolder:
     """Train the runs of a study, or resume them after an interruption. Returns when every run has ended or is blocked.
@@ -104,8 +106,9 @@ def run(
             shows progress, and other programs show nothing.
         say: called with a line of text before each longer step.
         again: states of ended runs that are resumed from their newest checkpoint: "failed", "diverged".
-        until: "decided" adds seeds in stages where comparisons are open, by a design that the plan freezes.
-        most: largest number of seeds per variant with `until`.
+        until: "decided" adds seeds in stages where comparisons are open, by a design that the plan freezes. "confirmed" trains
+            the variants of every found verdict on a second batch of seeds: the study's `replicate`, or as many as it has seeds.
+        most: largest number of seeds per variant with `until="decided"`.
 
     Returns:
         The study's folder.
@@ -129,8 +132,11 @@ def run(
             f"run: expected a Study, got {study!r}. Load one by name or file: addnorm.run(addnorm.load_study({study!r}))."
         )
     out = out_folder(study, out)
-    if until is not None:
+    if until == "decided":
         require_no_tuning(study)
+        require_no_second_batch(study)
+    elif until == "confirmed":
+        study = to_be_confirmed(study)
     design = SeedsInStages.planned(study.seeds, most) if until == "decided" else None
     if design is not None:
         study = replace(study, seeds=design.stage(0))
@@ -143,7 +149,8 @@ def run(
     try_plugins(first)
     say(f"Preparing the corpus '{study.corpus.kind}'.")
     prepared = prepare_study(study, out, design, lambda progress: say(_data_line(progress)))
-    for sentence in (*study_notes(prepared.fitted), *prepared.dataset.both_sides.sentences()):
+    notes = _device_notes(prepared.fitted.study, spec)
+    for sentence in (*study_notes(prepared.fitted), *prepared.dataset.both_sides.sentences(), *notes):
         say(sentence)
     require_checkpoint_in_time(prepared.fitted.study, spec, out)
     folder = StudyFolder.create(out, prepared.plan)
@@ -161,9 +168,31 @@ def run(
         folder = train_tuned(folder, train, say)
         if folder.runs():
             record_costs(chosen_study(study, folder), out)
-        return folder
-    train(folder)
+    else:
+        train(folder)
+    if study.replicate and folder.runs():
+        folder = train_second_batch(folder, train, say)
     return folder
+
+
+def _device_notes(study: Study, executor: ExecutorSpec) -> list[str]:
+    """Sentences on variants whose attention no kernel of this machine's GPU computes.
+
+    Raises:
+        InputError: this machine's device cannot train a variant.
+    """
+    slow: dict[str, list[str]] = {}
+    if executor.kind == "local":
+        device = device_here()
+        for variant, model in study.variants.items():
+            training = study.training_of(variant)
+            require_device(model, training, device)
+            if (why := slow_way(model, training, device)) is not None:
+                slow.setdefault(why, []).append(variant)
+    return [
+        f"Attention of {', '.join(variants)} is a loop over tiles on this GPU, which is slow: {why}"
+        for why, variants in slow.items()
+    ]
 
 
 def require_precision_here(study: Study, executor: ExecutorSpec) -> None:
@@ -187,6 +216,23 @@ def require_no_tuning(study: Study, place: str = "$.tune") -> None:
         raise InputError(
             f"{place}: expected no tune where seeds are added until comparisons are decided, got both. Leave out "
             "--until (in Python: until) and set seeds, or remove tune."
+        )
+
+
+def require_no_second_batch(study: Study, place: str = "$.replicate") -> None:
+    """Refuse a second batch in a study whose seeds are added in stages.
+
+    Args:
+        study: the study.
+        place: of `replicate`, for the message.
+
+    Raises:
+        InputError: the study has `replicate`.
+    """
+    if study.replicate:
+        raise InputError(
+            f"{place}: expected no replicate where seeds are added until comparisons are decided, got both. Give --until "
+            "confirmed (in Python: until), or remove replicate."
         )
 
 

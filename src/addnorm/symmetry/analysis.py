@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,7 +20,8 @@ from addnorm.redundancy.execution.observation import Observe
 from addnorm.redundancy.graph.export import NotExported, export
 from addnorm.redundancy.result import class_name
 from addnorm.symmetry.actions.equations import IllConditioned
-from addnorm.symmetry.families import COUNTED
+from addnorm.symmetry.counting import LARGEST
+from addnorm.symmetry.families import COUNTED, stream_scale
 from addnorm.symmetry.moves import Comparison, carried
 from addnorm.symmetry.numeric.jacobian import Jacobian, jacobian
 from addnorm.symmetry.numeric.null_space import NullSpace, effects, null_space, orthonormal, unexplained
@@ -27,8 +29,6 @@ from addnorm.symmetry.result import Family, Member, Near, Symmetries, Unexplaine
 from addnorm.symmetry.structure import Direction, Structure, columns_of, structure
 from addnorm.symmetry.subject import SAME, Subject
 
-LARGEST = 5000
-"""Largest number of parameters: the null space costs their number cubed."""
 _CLAIM = 1e-8
 """Largest relative effect of a direction that is confirmed."""
 _NEAR = 1e-2
@@ -126,9 +126,13 @@ def symmetries(
             directions = _confirmed(made, derivative, space, columns, refuted)
             directions = _carried(made, directions, point, cases, observe, columns, refuted, progress, notes)
             claimed = made.tangents(directions)
-            families = _families(directions, claimed, space, columns)
             if nearly is not None:
+                unseen = _unseen(nearly, claimed, space, derivative)
+                unseen = _carried(nearly, unseen, point, cases, observe, columns, [], progress, notes)
+                directions += unseen
+                claimed = torch.cat([claimed, nearly.tangents(unseen)], 1)
                 near = _near(nearly, claimed, space, derivative, columns)
+            families = _families(directions, claimed, space, columns)
         rest = unexplained(space, claimed.clone())
         seconds["total"] = time.perf_counter() - started
     return Symmetries(
@@ -276,6 +280,22 @@ def _families(
     return tuple(families)
 
 
+def _unseen(nearly: Structure, claimed: Tensor, space: NullSpace, derivative: Jacobian) -> tuple[Direction, ...]:
+    """Directions that a small constant breaks by less than float64 can tell, one for each that the exact ones lack."""
+    tangents = nearly.tangents(nearly.directions)
+    tangents[space.unread] = 0
+    null = effects(derivative.matrix, tangents) < _CLAIM
+    known, kept = orthonormal(space, claimed.clone()), []
+    for at in torch.nonzero(null & (tangents.abs().max(0).values > 0)).flatten().tolist() if len(null) else ():
+        own = tangents[:, at] * space.scale
+        rest = own - known @ (known.T @ own)
+        rest = rest - known @ (known.T @ rest)
+        if float(rest.norm()) > 1e-6 * float(own.norm()):
+            known = torch.cat([known, (rest / rest.norm())[:, None]], 1)
+            kept.append(replace(nearly.directions[at], family=stream_scale.NAME))
+    return tuple(kept)
+
+
 def _near(
     nearly: Structure, claimed: Tensor, space: NullSpace, derivative: Jacobian, columns: Mapping[str, slice]
 ) -> tuple[Near, ...]:
@@ -306,14 +326,19 @@ def _localised(
     """Sets of parameters, as small as greedy removal finds, whose own null space is larger than what is claimed in it."""
     found: list[Unexplained] = []
     left = rest.shape[1]
-    known = orthonormal(space, claimed.clone())
+    if not left:
+        return ()
+    # All in coordinates of the null space, whose dimension is far below the number of parameters.
+    known = space.basis.T @ orthonormal(space, claimed.clone())
+    moved = {name: space.basis[at].T @ space.basis[at] for name, at in columns.items()}
+    moved = {name: each for name, each in moved.items() if float(each.diagonal().sum()) > 1e-18}
     while left > 0:
-        names = [name for name, at in columns.items() if float(space.basis[at].norm()) > 1e-9]
+        names = list(moved)
         for name in list(names):
             fewer = [each for each in names if each != name]
-            if _surplus(space.basis, known, fewer, columns).shape[1]:
+            if _surplus(moved, known, fewer).shape[1]:
                 names = fewer
-        extra = _surplus(space.basis, known, names, columns)
+        extra = _surplus(moved, known, names)
         if not extra.shape[1]:
             found.append(Unexplained(parameters=tuple(names), size=left))
             break
@@ -323,14 +348,19 @@ def _localised(
     return tuple(found)
 
 
-def _surplus(basis: Tensor, known: Tensor, names: Sequence[str], columns: Mapping[str, slice]) -> Tensor:
-    """Null directions that move the named parameters alone and are orthogonal to the known ones."""
-    outside = [basis[at] for name, at in columns.items() if name not in names]
-    inside = basis
+def _surplus(moved: Mapping[str, Tensor], known: Tensor, names: Sequence[str]) -> Tensor:
+    """Null directions that move the named parameters alone and are orthogonal to the known ones, in coordinates.
+
+    Args:
+        moved: the Gram matrix of the null space's rows of every parameter.
+        known: orthonormal known directions.
+        names: parameters that may move.
+    """
+    outside = [each for name, each in moved.items() if name not in names]
+    inside = torch.eye(known.shape[0], dtype=torch.float64)
     if outside:
-        _, values, right = svd(torch.cat(outside), full_matrices=True)
-        rank = int((values > 1e-6).sum())
-        inside = basis @ right[rank:].T
+        values, vectors = torch.linalg.eigh(torch.stack(outside).sum(0))
+        inside = vectors[:, values < 1e-12]  # squares of singular values below 1e-6
     new = inside - known @ (known.T @ inside)
     if not new.shape[1]:
         return new

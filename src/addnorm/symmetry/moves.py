@@ -51,7 +51,8 @@ def carried(
     if system.derived:
         _solve_derived(propagation, moved, known, free, np.abs(generator[base]) > 0)
     return {
-        name: torch.from_numpy(moved[ids]).reshape(weights[name].shape) for name, ids in propagation.tangents.items()
+        name: torch.from_numpy(np.asarray(moved[ids])).reshape(weights[name].shape)
+        for name, ids in propagation.tangents.items()
     }
 
 

@@ -120,7 +120,7 @@ def _without_shifts(basis: sparse.csc_matrix, roles: "_Roles") -> sparse.csc_mat
     """
     table = basis.tocsr()
     acting = np.asarray(abs(table[np.flatnonzero(roles.linear >= 0)]).max(0).todense()).reshape(-1) > 1e-9
-    rows = np.flatnonzero((roles.shift >= 0) | roles.free)
+    rows = np.flatnonzero((roles.shift >= 0) | roles.free | roles.unseen)
     beside = table[rows]
     mixed = acting & (np.asarray(abs(beside).max(0).todense()).reshape(-1) > 1e-9)
     if not mixed.any() or acting.all():
@@ -156,6 +156,7 @@ class _Roles:
     """Number of a space by unknown; -1 for others."""
     shift: Ids
     free: np.ndarray
+    unseen: np.ndarray
     factors: np.ndarray
     roles: tuple[frozenset[str], ...]
 
@@ -178,11 +179,12 @@ class _Roles:
             return numbers
 
         first, second = numbered(linear), numbered(shift)
-        free, factors = np.zeros(count, bool), np.zeros(count, bool)
-        for group, flags in ((made.system.marks, free), (made.system.factors, factors)):
+        free, unseen, factors = (np.zeros(count, bool) for _ in range(3))
+        system = made.system
+        for group, flags in ((system.marks, free), (system.unseen, unseen), (system.factors, factors)):
             for ids in group:
                 flags[ids[ids != ZERO]] = True
-        return cls(first, second, free, factors, tuple(known))
+        return cls(first, second, free, unseen, factors, tuple(known))
 
     def signature(self, generator: sparse.csc_matrix) -> Signature:
         active = generator.indices[np.abs(generator.data) > 1e-9]
@@ -195,5 +197,6 @@ class _Roles:
             linear=union(self.linear),
             shifted=union(self.shift),
             free=bool(self.free[active].any()),
+            unseen=bool(self.unseen[active].any()),
             factors=bool(self.factors[active].any()),
         )

@@ -19,6 +19,7 @@ from addnorm.study.decoding import decode
 from addnorm.study.definition import RunSpec
 from addnorm.study.expansion import run_name
 from addnorm.study.plugins import load_plugins
+from addnorm.training.attention_ways import attention_ways
 from addnorm.training.exit_code import ExitCode
 from addnorm.training.loop import Trainer
 from addnorm.training.numerics import device_here, set_numerics
@@ -86,7 +87,15 @@ class Attempt:
                 run, events, self.spec.training.batch * self.spec.training.seq, ResourceUse(device)
             )
             place = {"ranks": self.ranks.size, "parallel": self.trainer.parallel.kind}
-            known = {**_environment(device, self.spec.training.threads), **place, **numerics, "compile": "no"}
+            ways = attention_ways(self.spec.model, self.spec.training, device)
+            attention = {"attention": "; ".join(f"{impl}: {why}" for impl, why in ways.items())} if ways else {}
+            known = {
+                **_environment(device, self.spec.training.threads),
+                **place,
+                **numerics,
+                **attention,
+                "compile": "no",
+            }
             run.write_env(known)
 
     def train(self) -> int:

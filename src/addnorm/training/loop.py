@@ -167,7 +167,8 @@ class Trainer:
 
     @torch.no_grad()
     def evaluate(self) -> dict[str, float]:
-        """Measure loss, accuracy, perplexity and bits per byte on the held-out windows, all over the same tokens.
+        """Measure loss, accuracy, perplexity and bits per byte on the held-out windows, all over the same tokens; of a task
+        also the excess, its loss above the optimum.
 
         Bits per byte are left out if the bytes of these tokens are not known (`Dataset.byte_lengths`).
         """
@@ -185,7 +186,9 @@ class Trainer:
                 elif self.parallel.together:  # the others need this rank's share of the weights
                     self._evaluated(batches[-1], index)
         nats, hits, count, num_bytes = (sum(column) for column in self.ranks.gather_rows(table).T.tolist())
-        return metrics(nats, int(hits), int(count), int(num_bytes))
+        measured = metrics(nats, int(hits), int(count), int(num_bytes))
+        task = self.dataset.episodes
+        return measured if task is None else {**measured, "excess": measured["loss"] - task.optimum_loss}
 
     def _evaluated(self, windows: np.ndarray, index: int) -> Float64[Tensor, " 4"]:
         """Nats, hits, count and bytes of an evaluation batch."""

@@ -72,7 +72,10 @@ def make_batch(
     """
     if objective == "causal":
         tokens = torch.from_numpy(windows).to(device)
-        return Batch(inputs=tokens[:, :-1].contiguous(), targets=tokens[:, 1:].contiguous(), mask=None)
+        inputs, targets, mask = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous(), None
+        if dataset.episodes is not None:
+            mask = torch.from_numpy(dataset.episodes.scored(inputs.shape[1])).to(device).expand_as(inputs)
+        return Batch(inputs=inputs, targets=targets, mask=mask)
     masked = mask_tokens(windows[:, :-1], vocab=dataset.vocab, mask_id=dataset.mask_id, seed=seed, step=step)
     inputs, targets, mask = (torch.from_numpy(np.ascontiguousarray(a)).to(device) for a in masked)
     return Batch(inputs=inputs, targets=targets, mask=mask)

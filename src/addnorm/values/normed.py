@@ -52,5 +52,6 @@ class NormedValues(Values):
     def join(self, layer: int, own: Tensor | None, earlier: Sequence[Tensor], x: Tensor, tokens: Tensor) -> Tensor:
         assert own is not None
         if not self.frozen:
-            return F.rms_norm(own, own.shape[-1:], eps=self.eps)
+            # Autocast on a GPU norms in float32; the scores' operands have one dtype.
+            return F.rms_norm(own, own.shape[-1:], eps=self.eps).to(own.dtype)
         return own * torch.rsqrt(self.seen(own).square().mean(dim=-1, keepdim=True) + self.eps)

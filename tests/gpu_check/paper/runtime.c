@@ -5,8 +5,8 @@
  * and everything above the driver is real: checks of devices, the choice of attention kernel, the caching allocator, autograd's
  * threads, Triton's and Inductor's compilers.
  *
- * Environment: PAPER_CC (compute capability, 90), PAPER_GIB (memory, 80), PAPER_DEVICES (1), PAPER_NAMES (1 counts each kernel
- * by its name). Not for two ranks: NCCL never delivers. */
+ * Environment: PAPER_CC (compute capability, 90), PAPER_GIB (memory, 80), PAPER_KIB (shared memory of a program, if not the
+ * card's), PAPER_DEVICES (1), PAPER_NAMES (1 counts each kernel by its name). Not for two ranks: NCCL never delivers. */
 #define _GNU_SOURCE
 #include <cuda.h>
 #include <cuda_runtime_api.h>
@@ -39,6 +39,7 @@ static int devices(void) {
 /* Shared memory that one program may take: the same figures as in triton/launches.py. */
 static int shared_memory(void) {
   int c = capability();
+  if (getenv("PAPER_KIB")) return (int)setting("PAPER_KIB", 0) * 1024;
   return (c == 80 ? 163 : c == 86 || c == 89 || c >= 120 ? 99 : 227) * 1024;
 }
 
@@ -288,6 +289,15 @@ static void launched(const char *name) {
   snprintf(text, sizeof text, "kernel %s", name);
   paper_count(text);
 }
+/* A kernel of Triton or Inductor, with the size of its programs: what was launched, whatever a table says. */
+static CUresult launched_as(CUfunction f, unsigned x, unsigned y, unsigned z, size_t shared) {
+  launched((const char *)f);
+  if (!setting("PAPER_NAMES", 0)) return 0;
+  char text[300];
+  snprintf(text, sizeof text, "program %s %u %zu", (const char *)f, x * y * z, shared);
+  paper_count(text);
+  return 0;
+}
 static cudaError_t runs(const void *kernel) { return launched(name_of(kernel)), 0; }
 static __thread struct { dim3 grid, block; size_t shared; void *stream; } pushed[16];
 static __thread int depth;
@@ -307,7 +317,8 @@ API cudaError_t cudaLaunchCooperativeKernel(const void *f, dim3 g, dim3 b, void 
 API cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *c, const void *f, void **a) { return runs(f); }
 API cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *a, const void *f) {
   memset(a, 0, sizeof *a);
-  a->maxThreadsPerBlock = 1024, a->numRegs = 32, a->ptxVersion = a->binaryVersion = capability();
+  /* torch's wheel has no binary of its own for 8.9, which takes that of 8.6; sorting chooses its settings by this number. */
+  a->maxThreadsPerBlock = 1024, a->numRegs = 32, a->ptxVersion = a->binaryVersion = capability() == 89 ? 86 : capability();
   a->maxDynamicSharedSizeBytes = shared_memory();
   return 0;
 }
@@ -351,10 +362,12 @@ API CUresult cuFuncGetAttribute(int *v, CUfunction_attribute a, CUfunction f) { 
 API CUresult cuFuncSetAttribute(CUfunction f, CUfunction_attribute a, int v) { return 0; }
 API CUresult cuFuncSetCacheConfig(CUfunction f, CUfunc_cache c) { return 0; }
 API CUresult cuLaunchKernel(CUfunction f, unsigned a, unsigned b, unsigned c, unsigned d, unsigned e, unsigned g, unsigned s,
-    CUstream t, void **k, void **x) { return launched((const char *)f), 0; }
-API CUresult cuLaunchKernelEx(const CUlaunchConfig *c, CUfunction f, void **k, void **x) { return launched((const char *)f), 0; }
+    CUstream t, void **k, void **x) { return launched_as(f, d, e, g, s); }
+API CUresult cuLaunchKernelEx(const CUlaunchConfig *c, CUfunction f, void **k, void **x) {
+  return launched_as(f, c->blockDimX, c->blockDimY, c->blockDimZ, c->sharedMemBytes);
+}
 API CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned a, unsigned b, unsigned c, unsigned d, unsigned e, unsigned g,
-    unsigned s, CUstream t, void **k) { return launched((const char *)f), 0; }
+    unsigned s, CUstream t, void **k) { return launched_as(f, d, e, g, s); }
 API CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *n, CUfunction f, int b, size_t s) { return *n = 2, 0; }
 API CUresult cuOccupancyMaxActiveClusters(int *n, CUfunction f, const CUlaunchConfig *c) { return *n = 2, 0; }
 API CUresult cuPointerGetAttribute(void *v, CUpointer_attribute a, CUdeviceptr p) {

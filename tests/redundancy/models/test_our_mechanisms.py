@@ -20,6 +20,7 @@ from addnorm.block.gau import Gau
 from addnorm.catalogue import ROOMS
 from addnorm.model.architecture import Dropout
 from addnorm.model.presets import PRESETS
+from addnorm.model.shipped_presets import SHIPPED_PRESETS
 from addnorm.testing.contract import shrunk
 from sampled import sampled
 
@@ -389,6 +390,7 @@ OTHERS = {
     "gemma2",
     "deepseek_mhc",
     "nanochat",
+    *SHIPPED_PRESETS,
 }
 
 

@@ -12,6 +12,7 @@ from typing import ClassVar
 
 from addnorm.catalogue import Spec
 from addnorm.data.corpora._read import FileText
+from addnorm.data.episodes import Episodes
 
 __all__ = ["CorpusSpec", "Document", "FileText"]
 
@@ -63,6 +64,11 @@ class CorpusSpec(Spec, ABC):
 
     is_local: ClassVar[bool] = True
     """True if the documents are read or computed here, so that `addnorm plan` may read them; False if they are fetched."""
+
+    @property
+    def episodes(self) -> Episodes | None:
+        """The layout of a task, whose answers alone are scored, and its optimum; None for text, of which all tokens are."""
+        return None
 
     @abstractmethod
     def documents(self) -> Iterator[Document]:

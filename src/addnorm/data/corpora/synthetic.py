@@ -11,7 +11,8 @@ machine, because the random numbers are SplitMix64 in integer arithmetic.
 
 Source: Olsson et al. 2022, "In-context Learning and Induction Heads", arXiv:2209.11895; Arora et al. 2023, "Zoology",
 arXiv:2312.04927 (multi-query associative recall); SplitMix64: Steele et al. 2014, doi:10.1145/2660193.2660195.
-Differs from the source: lines of letters and digits instead of token ids, so that any tokenizer can be used.
+Differs from the source: lines of letters and digits instead of token ids, so that any tokenizer can be used. Whole lines are
+scored; the corpora `induction` and `recall` score the answers alone.
 """
 
 from collections.abc import Iterator
@@ -21,9 +22,8 @@ from typing import Literal
 
 from addnorm.data.corpora import CorpusSpec, Document
 from addnorm.data.corpora._split import hold_out, position, require_held_out
+from addnorm.data.corpora._tasks import Draws
 from addnorm.fields import require, require_at_least
-
-_MASK = 2**64 - 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,39 +58,16 @@ class Synthetic(CorpusSpec):
         held = hold_out(names, self.held_out)
         line = _induction if self.task == "induction" else _associative_recall
         for name in names:
-            draws = _Draws(position(f"{self.seed}/{name}", "synthetic"))
+            draws = Draws(position(f"{self.seed}/{name}", "synthetic"))
             yield Document(name, "".join(line(draws, self.num_symbols) for _ in range(self.num_lines)), name in held)
 
 
-class _Draws:
-    """Random whole numbers of SplitMix64."""
-
-    def __init__(self, state: int) -> None:
-        self._state = state
-
-    def below(self, bound: int) -> int:
-        """A number in [0, bound), with a bias below 1e-17 for the bounds used here."""
-        self._state = (self._state + 0x9E3779B97F4A7C15) & _MASK
-        mixed = self._state
-        mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-        mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _MASK
-        return ((mixed ^ (mixed >> 31)) * bound) >> 64
-
-    def shuffled(self, items: str) -> str:
-        """The items in a random order (Fisher-Yates)."""
-        order = list(items)
-        for last in range(len(order) - 1, 0, -1):
-            other = self.below(last + 1)
-            order[last], order[other] = order[other], order[last]
-        return "".join(order)
-
-
-def _induction(draws: _Draws, symbols: int) -> str:
+def _induction(draws: Draws, symbols: int) -> str:
     half = "".join(ascii_lowercase[draws.below(26)] for _ in range(symbols))
     return f"{half}|{half}\n"
 
 
-def _associative_recall(draws: _Draws, symbols: int) -> str:
+def _associative_recall(draws: Draws, symbols: int) -> str:
     keys = draws.shuffled(ascii_lowercase)[:symbols]
     value = {key: digits[draws.below(10)] for key in keys}
     first = "".join(key + value[key] for key in keys)

@@ -2,6 +2,8 @@
 
 matrix     `addnorm.depth_matrix` and `addnorm.identities`; the matrices of a model as plain values, and without factors
            that other matrices could take over
+recorded   reads of the hidden stream of any other decoder or encoder
+carrying   contributions carried through the functions of one pass
 residual   reads of the hidden stream
 scores     reads of the attention scores
 values     reads of the values

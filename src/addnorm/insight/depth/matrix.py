@@ -1,16 +1,17 @@
 """`addnorm.depth_matrix` and `addnorm.identities`: the reads of a model as weighted sums over what earlier layers made."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Float64, Int64
-from torch import Tensor
+from torch import Tensor, nn
 
 from addnorm.errors import InputError
 from addnorm.insight.depth import column, residual, scores, values
 from addnorm.insight.depth.part import SAME, DepthRow, Part, row_of
+from addnorm.insight.depth.recorded import RecordedReads, recorded_reads
 from addnorm.model.transformer import Transformer
 
 DepthRoom = Literal["residual", "scores", "values", "column"]
@@ -65,7 +66,7 @@ class Contributions:
 
 
 def depth_matrix(
-    model: Transformer, tokens: Int64[Tensor, "batch seq"] | None = None, room: DepthRoom = "residual"
+    model: nn.Module, tokens: Int64[Tensor, "batch seq"] | None = None, room: DepthRoom = "residual"
 ) -> DepthMatrix:
     """Find how much of each source every read of a model has.
 
@@ -73,14 +74,16 @@ def depth_matrix(
     Where the mechanism multiplies v by one number, it is that number.
 
     Args:
-        model: a model of this library, in any state of training; for the start, build it anew from its spec.
-        tokens: what the weights are measured on; needed only where they depend on tokens.
+        model: a model of this library, in any state of training; for the start, build it anew from its spec. Of other
+            models, such as a decoder of Transformers or a module of your own, the residual alone is found, from one pass.
+        tokens: what the weights are measured on; of a model of this library needed only where they depend on tokens.
         room: what is read: the stream by branches; earlier layers' scores or values by attention; or the sequence and the
             column of earlier layers by the softmax.
 
     Raises:
         InputError: weights that depend on the tokens, and no tokens; a residual that applies layers again, whose reads are no
-            sum over what the branches wrote; another room.
+            sum over what the branches wrote; another room; a model of others without tokens, without a list of layers, or
+            without a stream that can be followed.
 
     Example:
         >>> import addnorm
@@ -88,38 +91,57 @@ def depth_matrix(
         >>> addnorm.depth_matrix(spec.build()).weights[-1].tolist()  # the final norm reads all sources alike
         [1.0, 1.0, 1.0, 1.0, 1.0]
     """
+    if not isinstance(model, Transformer):
+        if tokens is None:
+            raise InputError(
+                f"depth_matrix: expected tokens for {type(model).__name__}, whose stream is followed through a pass, got none."
+            )
+        reads = _recorded(model, tokens, room)
+        return _matrix(reads.parts, reads.sources, room)
     measured = tokens
     if measured is None:
         generator = torch.Generator().manual_seed(0)
         measured = torch.randint(model.spec.vocab, (2, min(8, model.spec.max_seq)), generator=generator)
-    names, rows = [], []
-    for part in _parts(model, measured, room):
-        names.append(part.name)
-        rows.append(row_of(part))
-    matrix = torch.stack([row.weights.mean(dim=(1, 2)) for row in rows])
-    spread = torch.stack([row.weights.std(dim=2, correction=0).mean(dim=1) for row in rows])
-    spread = torch.where(spread > SAME * matrix.abs().clamp_min(1), spread, 0.0)  # the rest is rounding
+    matrix = _matrix(_parts(model, measured, room), READERS[room].sources_of(model), room)
     # Norms of the stream make weights that differ between any tokens, by a factor per position. Such a matrix is
     # measured on random tokens; one whose mechanism looks at the tokens is not.
-    varies = bool(spread.any())
+    varies = bool(matrix.spread.any())
     if varies and tokens is None and not (room == "residual" and residual.scales_stream(model)):
         kind = getattr(model.spec, room).kind
         raise InputError(
             f"depth_matrix: expected tokens, because the weights of {room} {kind!r} depend on them, got none. Pass tokens of "
             "your data."
         )
+    return matrix
+
+
+def _matrix(parts: Iterable[Part], sources: tuple[str, ...], room: DepthRoom) -> DepthMatrix:
+    names, rows = [], []
+    for part in parts:
+        names.append(part.name)
+        rows.append(row_of(part))
+    spread = torch.stack([row.weights.std(dim=2, correction=0).mean(dim=1) for row in rows])
+    matrix = torch.stack([row.weights.mean(dim=(1, 2)) for row in rows])
     heads = {row.weights.shape[1] for row in rows}
     return DepthMatrix(
         reads=tuple(names),
-        sources=READERS[room].sources_of(model),
+        sources=sources,
         weights=matrix,
-        spread=spread,
+        spread=torch.where(spread > SAME * matrix.abs().clamp_min(1), spread, 0.0),  # the rest is rounding
         shares=torch.stack([row.shares for row in rows]),
         relative=free_of_gauge(_by_position(rows), rows_scale=room != "scores"),
         by_head=None
         if room == "residual" or len(heads) > 1
         else torch.stack([row.weights.mean(dim=2) for row in rows]),
     )
+
+
+def _recorded(model: nn.Module, tokens: Tensor, room: DepthRoom) -> RecordedReads:
+    if room != "residual":
+        raise InputError(
+            f"depth_matrix: room: expected 'residual' for {type(model).__name__}, a model of others, got {room!r}."
+        )
+    return recorded_reads(model, tokens)
 
 
 def _by_position(rows: Sequence[DepthRow]) -> Float64[Tensor, "read source position"]:
@@ -132,11 +154,12 @@ def _by_position(rows: Sequence[DepthRow]) -> Float64[Tensor, "read source posit
 
 
 def identities(
-    model: Transformer, tokens: Int64[Tensor, "batch seq"], room: DepthRoom = "residual"
+    model: nn.Module, tokens: Int64[Tensor, "batch seq"], room: DepthRoom = "residual"
 ) -> list[Contributions]:
     """Write every read of a model as the sum of what each source contributes to it.
 
-    Computed in float64 from what the model's branches give in its own dtype.
+    Computed in float64 from what the model's branches give in its own dtype; of a model of others, from a pass of a copy
+    in float64. There, whatever is added to the stream is a source. Norms, gates and mixings are held at their values.
 
     Raises:
         InputError: see `depth_matrix`.
@@ -155,7 +178,9 @@ def identities(
             of_source=part.contributions,
             shift=part.read - part.contributions.sum(dim=0),
         )
-        for part in _parts(model, tokens, room)
+        for part in (
+            _parts(model, tokens, room) if isinstance(model, Transformer) else _recorded(model, tokens, room).parts
+        )
     ]
 
 

@@ -22,7 +22,7 @@ class Segments:
     inputs: Int64[np.ndarray, "segment token"]
     targets: Int64[np.ndarray, "segment token"]
     scored: Bool[np.ndarray, "segment token"]
-    """Positions whose target counts: all of them for causal models."""
+    """Positions whose target counts: all of them for causal models, but of a task its answers."""
 
 
 def num_segments(held_tokens: int, lengths: Lengths, windows: int) -> int:
@@ -64,7 +64,10 @@ def held_out_segments(dataset: Dataset, objective: str, lengths: Lengths, window
     count = num_segments(len(dataset.held), lengths, windows)
     (tokens,) = held_batches(dataset, count, lengths.segment_tokens, count)
     if objective == "causal":
-        return Segments(inputs=tokens[:, :-1], targets=tokens[:, 1:], scored=np.ones(tokens[:, 1:].shape, dtype=bool))
+        inputs, targets = tokens[:, :-1], tokens[:, 1:]
+        # Every length is a multiple of the trained one, which holds whole episodes.
+        row = True if dataset.episodes is None else dataset.episodes.scored(inputs.shape[1])
+        return Segments(inputs=inputs, targets=targets, scored=np.broadcast_to(row, inputs.shape).copy())
     # Hidden per segment and before it is cut into windows. Drawn per window, other lengths would predict other tokens,
     # and differences between lengths would be differences of the text.
     rows = [

@@ -19,6 +19,7 @@ from addnorm.kernels.grouped_attention.kept_scores import (
     why_not_stored,
 )
 from addnorm.kernels.grouped_attention.layerwise import LayerwiseAttention, SeparateLayers
+from addnorm.kernels.grouped_attention.planned import is_planning, note, planned_on, runs_on
 from addnorm.kernels.grouped_attention.problem import AttentionProblem, Normalisation, band, num_visible
 
 count_in_place_products()
@@ -43,10 +44,14 @@ __all__ = [
     "band",
     "choose",
     "counting_at_once",
+    "is_planning",
+    "note",
     "num_visible",
+    "planned_on",
     "problem_of",
     "running_bytes",
     "running_limit",
+    "runs_on",
     "solve",
     "stored_bytes",
     "why_not_running",

@@ -11,6 +11,7 @@ from addnorm.errors import InputError, UnknownName
 from addnorm.kernels.grouped_attention.arguments import problem_of
 from addnorm.kernels.grouped_attention.autograd_function import attend_by_passes
 from addnorm.kernels.grouped_attention.distance import DistanceBias
+from addnorm.kernels.grouped_attention.planned import is_planning, note, runs_on
 from addnorm.kernels.grouped_attention.problem import AttentionProblem
 from addnorm.kernels.grouped_attention.reference import reference
 from addnorm.kernels.grouped_attention.sdpa import FLASH_WIDTH, holds_matrix, sdpa
@@ -25,7 +26,8 @@ def triton(problem: AttentionProblem) -> Tensor:
     """
     if (reason := kernel_refusal(problem)) is not None:
         raise InputError(reason)
-    return attend_by_passes(problem, "triton")
+    # Without numbers there is nothing for a kernel to do: tiles have the same shapes and operations.
+    return attend_by_passes(problem, "streaming" if problem.value.is_meta else "triton")
 
 
 def kernel_refusal(problem: AttentionProblem) -> str | None:
@@ -160,11 +162,18 @@ def solve(problem: AttentionProblem, impl: str = "auto") -> Float[Tensor, "batch
     name = choose(problem) if impl == "auto" else impl
     if name not in IMPLEMENTATIONS:
         raise UnknownName("attention implementation", impl, ("auto", *IMPLEMENTATIONS))
+    if is_planning(problem):
+        note(name, why(problem)[1] if impl == "auto" else "as it was asked for")
     return IMPLEMENTATIONS[name](problem)
 
 
 def choose(problem: AttentionProblem) -> str:
-    """Name the implementation for impl="auto", outside of torch.export never one that holds a matrix.
+    """Name the implementation for impl="auto"; see `why`."""
+    return why(problem)[0]
+
+
+def why(problem: AttentionProblem) -> tuple[str, str]:
+    """The implementation for impl="auto", outside of torch.export never one that holds a matrix, and the reason in a sentence.
 
     On a GPU: `why_on_gpu`. Elsewhere "sdpa" or "streaming":
 
@@ -184,25 +193,31 @@ def choose(problem: AttentionProblem) -> str:
     because the value is padded with zeros to the summed width.
     """
     p = problem
-    fused_cap = p.value.is_cuda and not torch.compiler.is_exporting()
+    on_gpu = runs_on(p).type == "cuda"
+    fused_cap = on_gpu and not torch.compiler.is_exporting()
     if p.normalisation != "softmax" or (p.cap is not None and not fused_cap) or p.column_keys:
         # Squared ReLU has no sum to recognise, so that rows by rows are as good in a graph.
         whole = torch.compiler.is_exporting() and p.seed is None and p.normalisation != "squared_relu"
-        return "reference" if whole else "streaming"
+        return "reference" if whole else "streaming", _NO_KERNEL
     if torch.compiler.is_exporting() and p.seed is None:
-        return "sdpa" if p.sinks is None else "reference"
-    if p.value.is_cuda:
-        return why_on_gpu(p)[0]
+        return "sdpa" if p.sinks is None else "reference", "one operation in an exported graph"
+    if on_gpu:
+        return why_on_gpu(p)
     if p.seed is not None or p.sinks is not None or holds_matrix(p):
-        return "streaming"
-    if p.value.is_meta:
+        return "streaming", "dropout, sinks, a window, padding or a bias by tiles, and no matrix is made"
+    if p.value.is_meta and not is_planning(p):
         # Operations are only counted here. On the meta device torch's attention keeps the matrix, on real devices it does not.
-        return "streaming"
+        return "streaming", "counted as tiles"
+    width = len(p.queries) * p.head_dim
     if len(p.queries) == 1:
-        return "sdpa" if p.head_dim == p.value_dim else "streaming"
-    return "sdpa" if p.value_dim <= len(p.queries) * p.head_dim <= SDPA_WIDTH else "streaming"
+        same = p.head_dim == p.value_dim
+        return ("sdpa", "one layer's scores: torch's attention") if same else ("streaming", "values of another width")
+    if p.value_dim <= width <= SDPA_WIDTH:
+        return "sdpa", f"terms side by side are at most {SDPA_WIDTH} wide: torch's attention"
+    return "streaming", f"terms side by side are wider than {SDPA_WIDTH}, for which tiles are faster"
 
 
+_NO_KERNEL = "no kernel has another function than the softmax, a cap on a CPU, or a column of further keys per row"
 FEW_TERMS = 3
 """Largest number of terms with one shared weight that the kernels of this folder multiply again in every layer."""
 
@@ -215,7 +230,7 @@ def why_on_gpu(problem: AttentionProblem) -> tuple[str, str]:
     """
     p, terms = problem, len(problem.queries)
     if p.normalisation != "softmax" or p.column_keys:
-        return "streaming", "no kernel has another function than the softmax, or a column of further keys per row"
+        return "streaming", _NO_KERNEL
     refused = kernel_refusal(p)
     plain = p.seed is None and p.sinks is None and p.cap is None and not holds_matrix(p)
     if not plain:

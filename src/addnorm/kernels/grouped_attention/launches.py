@@ -10,7 +10,7 @@ memory; where two stages spill there is one.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -47,7 +47,7 @@ class Launch:
 NARROW: Mapping[str, tuple[Launch, ...]] = {
     "attend_rows": (Launch(128, 64, 8, 2), Launch(64, 64, 8, 1), Launch(64, 64, 8, 1)),
     "differentiate_rows": (Launch(128, 64, 8, 2), Launch(64, 64, 8, 1), Launch(64, 32, 8, 1)),
-    "differentiate_keys": (Launch(64, 64, 8, 1), Launch(64, 32, 8, 1), Launch(32, 32, 8, 1)),
+    "differentiate_keys": (Launch(64, 32, 8, 2), Launch(64, 32, 8, 2), Launch(32, 32, 8, 1)),
     "sum_terms": (Launch(64, 64, 8, 2), Launch(64, 64, 8, 1), Launch(64, 32, 8, 1)),
     "attend_sum": (Launch(64, 64, 8, 2), Launch(64, 64, 8, 1), Launch(64, 32, 8, 1)),
     "differentiate_sum_rows": (Launch(64, 32, 8, 1), Launch(64, 64, 8, 1), Launch(64, 32, 8, 1)),
@@ -66,16 +66,17 @@ WIDE: Mapping[str, tuple[Launch, ...]] = {
 """Of float32, for each of `WIDTHS` that a kernel takes: at more, a running sum's would spill kilobytes of every thread."""
 
 
-def launch_of(kernel: str, q: Tensor, v: Tensor, num_rows: int, num_keys: int) -> Launch:
+def launch_of(kernel: str, q: Tensor, v: Tensor, num_rows: int, num_keys: int, *, biased: bool = False) -> Launch:
     """Settings of a kernel's launch for queries and values of these widths; tiles are no longer than the sequence."""
-    usual = usual_launch(kernel, max(q.shape[-1], v.shape[-1]), q.dtype)
+    usual = usual_launch(kernel, max(q.shape[-1], v.shape[-1]), q.dtype, biased=biased)
     return Launch(min(usual.rows, _block(num_rows)), min(usual.keys, _block(num_keys)), usual.warps, usual.stages)
 
 
-def usual_launch(kernel: str, width: int, dtype: torch.dtype) -> Launch:
-    """The table's row for a head width and a type."""
+def usual_launch(kernel: str, width: int, dtype: torch.dtype, *, biased: bool = False) -> Launch:
+    """The table's row for a head width and a type; of scores with a bias, with one stage."""
     rows = (WIDE if dtype == torch.float32 else NARROW)[kernel]
-    return next(row for most, row in zip(WIDTHS, rows, strict=False) if width <= most)
+    row = next(row for most, row in zip(WIDTHS, rows, strict=False) if width <= most)
+    return replace(row, stages=1) if biased else row
 
 
 def widest(kernel: str, dtype: torch.dtype) -> int:

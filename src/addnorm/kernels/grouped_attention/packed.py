@@ -16,6 +16,7 @@ from torch import Tensor
 
 from addnorm.kernels.grouped_attention import launches
 from addnorm.kernels.grouped_attention.panel import Panel, carve
+from addnorm.kernels.grouped_attention.planned import runs_on
 from addnorm.kernels.grouped_attention.problem import AttentionProblem
 from addnorm.kernels.grouped_attention.tiles import MOST_ROWS, USUAL_ROWS, Tile, spans, tile_of
 
@@ -67,7 +68,7 @@ class Layout:
 
 def on_device(problem: AttentionProblem) -> bool:
     """True if the sum is kept by kernels for a GPU, False if by tiles of a CPU."""
-    return problem.value.is_cuda
+    return runs_on(problem).type == "cuda"
 
 
 def block_rows(problem: AttentionProblem) -> int:

@@ -16,6 +16,7 @@ from addnorm.outside.hugging_face.checkpoint import CONFIG, read_config, read_we
 from addnorm.outside.hugging_face.classes import CLASSES, ForeignClass
 from addnorm.outside.hugging_face.conversion import meta_model, parameters_of, spec_of
 from addnorm.outside.hugging_face.own_class import ARCHITECTURES, MODEL_TYPE, PREFIX, spec_in
+from addnorm.outside.hugging_face.shipped.reading import MISSING, TABLES, load_shipped
 from addnorm.outside.hugging_face.tokenizer import FILE as TOKENIZER
 from addnorm.outside.hugging_face.unused import require_twin
 from addnorm.study.plugins import load_plugins
@@ -24,10 +25,12 @@ from addnorm.study.plugins import load_plugins
 def load_hf(folder: str | Path, *, plugins: Sequence[str | Path] = ()) -> Transformer:
     """Load a Transformers checkpoint as a model of this library with equal logits, in evaluation mode.
 
-    Transformers itself is not needed, and no code in the folder is executed.
+    No code in the folder is executed. Transformers is needed for the classes of docs/shipped-residuals.md alone, whose branches
+    are its modules behind our joint.
 
     Args:
-        folder: a checkpoint of a Llama, Qwen2, GPT-2, BERT or GPT-NeoX, or one that `addnorm export --format hf` wrote.
+        folder: a checkpoint of a Llama, Qwen2, GPT-2, BERT or GPT-NeoX, of a class of docs/shipped-residuals.md, or
+            one that `addnorm export --format hf` wrote.
         plugins: files with the user's own mechanisms that an exported model consists of.
 
     Returns:
@@ -46,9 +49,13 @@ def load_hf(folder: str | Path, *, plugins: Sequence[str | Path] = ()) -> Transf
     """
     folder = Path(folder)
     load_plugins([str(path) for path in plugins], Path.cwd())
-    spec, cls = hf_spec(folder)
-    weights, where = read_weights(folder)
-    model = _model(spec, _parameters(cls, spec, weights, where), where)
+    config = read_config(folder)
+    if config.get("model_type") in TABLES:
+        model: Transformer = load_shipped(folder, config)
+    else:
+        spec, cls = hf_spec(folder)
+        weights, where = read_weights(folder)
+        model = _model(spec, _parameters(cls, spec, weights, where), where)
     if (folder / TOKENIZER).exists():
         model.read_tokenizer = partial(stored_tokenizer, folder)
     return model
@@ -87,11 +94,18 @@ def hf_spec(folder: Path) -> tuple[ModelSpec, type[ForeignClass] | None]:
 def _class_of(config: Mapping[str, Any], where: str) -> type[ForeignClass]:
     kind, names = config.get("model_type"), config.get("architectures") or []
     kinds = CLASSES.kinds()
+    if isinstance(kind, str) and kind in MISSING:
+        architecture, part = MISSING[kind]
+        raise InputError(
+            f"{where}: $.model_type: {architecture} cannot be loaded: expected no {part.part}, got {kind!r}. "
+            "`addnorm audit` and `addnorm inspect --terms` take such a checkpoint as it is."
+        )
     readable = ", ".join(CLASSES.class_of(known).architecture for known in kinds)
     if kind not in kinds:
+        known = (*kinds, *TABLES)
         raise InputError(
-            f"{where}: $.model_type: expected one of {', '.join(kinds)} or {MODEL_TYPE}, got {kind!r}."
-            f"{did_you_mean(str(kind), kinds)} `addnorm audit` and `addnorm inspect --terms` take others as they are."
+            f"{where}: $.model_type: expected one of {', '.join(known)} or {MODEL_TYPE}, got {kind!r}."
+            f"{did_you_mean(str(kind), known)} `addnorm audit` and `addnorm inspect --terms` take others as they are."
         )
     cls: type[ForeignClass] = CLASSES.class_of(kind)
     if names and not {cls.architecture, *cls.also_read} & set(names):

@@ -22,7 +22,7 @@ _GENERATION = (
     *("target_lookbehind", "temperature", "top_k", "top_p", "typical_p", "use_cache"),
 )
 """Settings of `generate`, which earlier versions of Transformers kept in config.json."""
-_HARMLESS = (
+HARMLESS = (
     *_GENERATION,
     r"\w+_token_ids?",
     # Names and versions.
@@ -77,11 +77,7 @@ def require_known_fields(cls: type[ForeignClass], config: Mapping[str, Any], whe
     # Refused, not ignored: Transformers keeps unknown fields silently, and a misspelt `sliding_window` would give other
     # logits than those of the model that was trained.
     for path, value in _leaves(config, parents):
-        if (
-            value is None
-            or path in known
-            or any(re.fullmatch(pattern, path) for pattern in (*_HARMLESS, *cls.harmless))
-        ):
+        if value is None or path in known or any(re.fullmatch(pattern, path) for pattern in (*HARMLESS, *cls.harmless)):
             continue
         raise InputError(
             f"{where}: $.{path}: expected a field that {cls.architecture} is known to have, got {path} = {str(value)[:60]}, "

@@ -58,16 +58,24 @@ class RankingFormats:
 
 
 def comparison_text(
-    comparison: Mapping[str, Any], write: Callable[[float], str], *, word: str | None = None, better: int | None = None
+    comparison: Mapping[str, Any],
+    write: Callable[[float], str],
+    *,
+    word: str | None = None,
+    better: int | None = None,
+    t: Phrases | None = None,
 ) -> str:
-    """`better 5/5 -9.5 [-15.0, -4.0]`: verdict, seeds at which it is better, difference and interval, as far as there are any.
+    """`better 5/5 -9.5 [-15.0, -4.0] (again 5/5 -8.1)`: verdict, seeds at which it is better, difference and interval, and the
+    second batch of seeds, as far as there are any.
 
     Args:
         comparison: `verdict`, `difference`, `interval`; with `better` also `by_seed`.
         write: a difference as text.
         word: stands for the verdict.
         better: number of seeds; not written if not given.
+        t: phrases of the language; English if not given.
     """
+    t = phrases("en") if t is None else t
     parts = [word or comparison["verdict"] or "no verdict"]
     if better is not None and comparison["interval"] is not None and comparison.get("by_seed"):
         parts.append(f"{better}/{len(comparison['by_seed'])}")
@@ -75,7 +83,28 @@ def comparison_text(
         parts.append(write(comparison["difference"]))
     if comparison["interval"] is not None:
         parts.append(f"[{', '.join(map(write, comparison['interval']))}]")
+    if (again := comparison.get("again")) is not None:
+        parts.append(f"({t(_AGAIN[again['state']])}{_beside(again, write)})")
+    if (tuning := comparison.get("tuning")) and comparison["verdict"] in ("better", "worse"):
+        lower = sum(entry["difference"] < 0 for entry in tuning)
+        mean = sum(entry["difference"] for entry in tuning) / len(tuning)
+        parts.append(f"({t('text.tuning_seeds')} {lower}/{len(tuning)} {write(mean)})")
     return " ".join(parts)
+
+
+_AGAIN = {"found": "text.found_once", "found again": "text.again", "not found again": "text.not_again"}
+
+
+def _beside(again: Mapping[str, Any], write: Callable[[float], str]) -> str:
+    """Seeds of the second batch at which the loss is lower, and its difference; nothing before it has ended."""
+    if again["difference"] is None:
+        return ""
+    return f" {again['seeds_lower']}/{len(again['by_seed'])} {write(again['difference'])}"
+
+
+def is_unplanned(ranking: Mapping[str, Any]) -> bool:
+    """True if the JSON of a ranking is that of another family of comparisons than the planned one."""
+    return any(code != "unfinished" for code in ranking.get("unplanned", ()))
 
 
 def thousandths(difference: float) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from addnorm.reporting.formats.latex import NONE, escaped, number
-from addnorm.reporting.formats.measured import RankingFormats, missing_verdicts
+from addnorm.reporting.formats.measured import RankingFormats, is_unplanned, missing_verdicts
 from addnorm.reporting.formats.names import file_name
 from addnorm.reporting.formats.table import Column, ResultTable, dashed
 from addnorm.statistics.ranking import RESOLVABLE_SEEDS
@@ -46,22 +46,29 @@ def _loss_table(ranking: Mapping[str, Any]) -> str:
 
 
 def _difference_table(ranking: Mapping[str, Any], reference: str) -> str:
-    shown = RankingFormats.of(ranking)
+    shown, mark = RankingFormats.of(ranking), r"$^\ast$" if is_unplanned(ranking) else ""
     columns = (
         Column("variant", form=escaped, side="l"),
         Column("difference", form=dashed(lambda difference: f"${shown.difference(difference)}$", NONE)),
         Column("interval", form=dashed(lambda ends: f"$[{', '.join(map(shown.difference, ends))}]$", NONE)),
-        Column("verdict", form=dashed("", "no verdict"), side="l"),
+        Column("verdict", form=dashed(lambda verdict: f"{verdict}{mark}", "no verdict"), side="l"),
+        *([Column("again", "second batch", _again, side="l")] if ranking.get("second") else []),
         Column("seeds_needed", "seeds", dashed(_needed, "")),
     )
-    rows = [{**entry, **comparison} for entry in ranking["variants"] if (comparison := entry["versus"].get(reference))]
+    compared = [(entry, entry["versus"].get(reference)) for entry in ranking["variants"]]
+    rows = [{**entry, "again": None, **comparison} for entry, comparison in compared if comparison]
     return ResultTable(columns, rows).latex(
         *ranking["warnings"],
         *missing_verdicts(ranking),
         f"{shown.name} minus that of {reference}, in {shown.small_unit}; intervals hold together at "
         f"{100 * ranking['confidence']:g} %; margin {ranking['margin']:g}{' nats' if shown.in_nats else ''}. "
         "Seeds: for a verdict.",
+        *(["An asterisk marks verdicts of another family than the planned one."] if mark else []),
     )
+
+
+def _again(again: Mapping[str, Any] | None) -> str:
+    return NONE if again is None else str(again["state"])
 
 
 def _needed(seeds: int) -> str:

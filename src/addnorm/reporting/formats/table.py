@@ -68,6 +68,12 @@ def against(reference: str) -> "list[Column]":
     ]
 
 
+def again(reference: str) -> "list[Column]":
+    """Columns of a CSV file for what the second batch of seeds says of the comparison with a reference."""
+    names = {"again": "state", "again_difference": "difference", "again_p": "p"}
+    return [Column(f"{reference}:{name}", value=at("versus", reference, "again", key)) for name, key in names.items()]
+
+
 @dataclass(frozen=True)
 class Column:
     """One column of a table."""

@@ -11,6 +11,7 @@ from addnorm.errors import InputError
 from addnorm.reporting.formats.formula import typeset
 from addnorm.reporting.formats.spec import flat
 from addnorm.reporting.reading.foreign import Foreign, foreign_in
+from addnorm.reporting.reading.study_files import content_of
 from addnorm.reporting.section import Section
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import MODEL_PAGE, View
@@ -65,6 +66,8 @@ class Model:
     """Of the model and its training."""
     foreign: Foreign | None
     """None for a model of this library."""
+    attention: tuple[str, ...] = ()
+    """The ways that attention took on the runs' devices, with the reasons; empty before they begin."""
 
 
 class ModelSection(Section):
@@ -102,7 +105,15 @@ def model(snapshot: Snapshot, variant: str, language: str = "en") -> Model:
             each for each in fields if each.reference is not None and _is_compared(each.path, lines, theirs)
         ),
         foreign=foreign,
+        attention=_attention(snapshot, variant),
     )
+
+
+def _attention(snapshot: Snapshot, variant: str) -> tuple[str, ...]:
+    taken = [
+        content_of(snapshot, f"{run.run}/env.json").get("attention") for run in snapshot.runs if run.variant == variant
+    ]
+    return tuple(dict.fromkeys(each for each in taken if isinstance(each, str)))
 
 
 _OF_FOREIGN = ("python", "checkpoint")

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from addnorm.reporting.drawing.figure_style import figure_of, key_below, new_figure, tidy
 from addnorm.reporting.figure import Figure, Rows
-from addnorm.reporting.formats.measured import RankingFormats, comparison_text, missing_verdicts
+from addnorm.reporting.formats.measured import RankingFormats, comparison_text, is_unplanned, missing_verdicts
 from addnorm.reporting.formats.numbers import fixed, interval
 from addnorm.reporting.formats.ranking_latex import latex
-from addnorm.reporting.formats.table import Column, ResultTable, against, at, dashed
+from addnorm.reporting.formats.table import Column, ResultTable, again, against, at, dashed
 from addnorm.reporting.formats.text_table import filled, warned
 from addnorm.reporting.formats.tiers import label_text, tier_text, tier_words
 from addnorm.reporting.section import Section
@@ -149,12 +149,12 @@ def means(ranking: Mapping[str, Any], t: Phrases | None = None) -> ResultTable:
 def differences(ranking: Mapping[str, Any], t: Phrases | None = None) -> ResultTable:
     """The table of comparisons, a column per reference."""
     t = phrases("en") if t is None else t
-    shown = RankingFormats.of(ranking, t)
+    shown, mark = RankingFormats.of(ranking, t), "*" if is_unplanned(ranking) else ""
     columns = (
         Column(
             f"vs {name}",
             t("head.versus", name=name),
-            dashed(lambda comparison: _cell(comparison, shown, t)),
+            dashed(lambda comparison: _cell(comparison, shown, mark, t)),
             "l",
             at("versus", name),
         )
@@ -174,6 +174,8 @@ def text(ranking: Mapping[str, Any], width: int = 100, t: Phrases | None = None)
     t = phrases("en") if t is None else t
     shown = RankingFormats.of(ranking, t)
     title = t("text.ranking", title=shown.title, margin=ranking["margin"])
+    if is_unplanned(ranking):
+        title += t("text.unplanned")
     if ranking["provisional"]:
         title += t("text.provisional")
     parts = [filled(title, width), means(ranking, t).text(width, names=2)]
@@ -188,8 +190,12 @@ def text(ranking: Mapping[str, Any], width: int = 100, t: Phrases | None = None)
         many = t("text.seeds_needed", seeds=f">{RESOLVABLE_SEEDS}")
         if any(f" {many}" in cell for cell in cells):
             heading.append(t("text.not_resolvable", needed=many))
-        compared_text = compared.blocks(width)
-        parts += [filled(t("text.heading", text=t("joint.semicolon").join(heading)), width), *compared_text]
+        if ranking.get("second"):
+            heading.append(t("text.second_batch", seeds=t("joint.comma").join(map(str, ranking["second"]))))
+        if any(f"({t('text.tuning_seeds')} " in cell for cell in cells):
+            heading.append(t("text.on_tuning_seeds"))
+        blocks = compared.blocks(width)
+        parts += [filled(t("text.heading", text=t("joint.semicolon").join(heading)), width), *blocks]
     notes = [None] * len(ranking["warnings"]) if t.language == "en" else ranking["notes"]
     warnings = [t.note(note) or warning for warning, note in zip(ranking["warnings"], notes, strict=True)]
     parts += warned([*warnings, *missing_verdicts(ranking, t)], width)
@@ -206,6 +212,8 @@ def csv(ranking: Mapping[str, Any]) -> str:
         Column("firm", value=at("tier", "firm")),
         *(Column(name, value=at("rank_interval", place)) for place, name in enumerate(("best_rank", "worst_rank"))),
         *(column for reference in ranking["references"] for column in against(reference)),
+        *(column for reference in ranking["references"] if ranking.get("second") for column in again(reference)),
+        *([Column("unplanned", value=lambda _: " ".join(ranking["unplanned"]))] if ranking.get("unplanned") else []),
     )
     return ResultTable(columns, ranking["variants"]).csv()
 
@@ -251,11 +259,11 @@ def _value(value: Mapping[str, Any], shown: RankingFormats, t: Phrases) -> str:
     )
 
 
-def _cell(comparison: Mapping[str, Any], shown: RankingFormats, t: Phrases) -> str:
+def _cell(comparison: Mapping[str, Any], shown: RankingFormats, mark: str, t: Phrases) -> str:
     # Pairs without any shared seed have no list of seeds to count in.
     better = shown.seeds_better(comparison) if comparison.get("by_seed") else None
-    word = t(f"verdict.{comparison['verdict'] or 'none'}")
-    cell = comparison_text(comparison, shown.difference, word=word, better=better)
+    word = t(f"verdict.{comparison['verdict'] or 'none'}") + (mark if comparison["verdict"] else "")
+    cell = comparison_text(comparison, shown.difference, word=word, better=better, t=t)
     needed = comparison["seeds_needed"]
     if needed is None:
         return cell

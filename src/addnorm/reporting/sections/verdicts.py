@@ -119,8 +119,22 @@ def _cell(comparison: VariantComparison, scale: float) -> VerdictRow:
         # The estimate of seeds is itself uncertain; beyond what anybody would run, the page says only that it is more.
         "needed_for": "more" if (needed or 0) > RESOLVABLE_SEEDS else comparison.seeds_needed_for,
         "accuracy_disagrees": comparison.accuracy_agrees is False and comparison.verdict in ("better", "worse"),
+        "again": None
+        if comparison.again is None
+        else {**_beside(comparison.again.by_seed), "state": comparison.again.state},
+        "tuning": _beside(comparison.tuning) if comparison.tuning else None,
         # Ends of the interval and the difference on the shared scale from 0 to 100.
         "box": box,
+    }
+
+
+def _beside(by_seed: Mapping[int, float]) -> dict[str, Any]:
+    """Seeds, those at which the loss is lower, and the mean difference in thousandths of a nat."""
+    values = list(by_seed.values())
+    return {
+        "seeds": len(values),
+        "lower": sum(value < 0 for value in values),
+        "difference": 1000 * sum(values) / len(values) if values else None,
     }
 
 

@@ -6,21 +6,35 @@ there are any; all other columns are ignored. With steps, a run may have several
 `deep/seed-0` and `deep-s0` are variant `deep` at seed 0.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from addnorm.errors import InputError
 from addnorm.statistics.result import Result
-from addnorm.statistics.run_tables.columns import Names, RunRow, columns_from
+from addnorm.statistics.run_tables.columns import COSTS, Names, RunRow, columns_from
 from addnorm.statistics.run_tables.endings import NOT_ENDED, Run, results_of, tells_states
 from addnorm.statistics.run_tables.event_folder import holds_events, read_folder
-from addnorm.statistics.run_tables.files import SUFFIXES, form_of, holds_list, read_rows
+from addnorm.statistics.run_tables.files import SUFFIXES, form_of, holds_list
+from addnorm.statistics.run_tables.logs import holds_logs
 from addnorm.statistics.run_tables.numerals import NotANumber, Notation, is_missing, number, stripped, whole
 from addnorm.statistics.run_tables.records import Source, is_in_memory, read_records
-from addnorm.words import Sentence
+from addnorm.statistics.run_tables.trackers import is_database, read_any
+from addnorm.words import Sentence, say
 
-__all__ = ["RunTable", "Source", "columns_from", "is_run_table", "read_run_table", "read_runs"]
+__all__ = [
+    "Run",
+    "RunTable",
+    "SizedRuns",
+    "Source",
+    "columns_from",
+    "is_run_table",
+    "read_curves",
+    "read_run_table",
+    "read_runs",
+    "read_sized_runs",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,9 +58,9 @@ def is_run_table(source: Source) -> bool:
         return True
     path = Path(source)  # type: ignore[arg-type]
     if path.is_dir():
-        return not (path / "study.json").exists() and holds_events(path)
+        return not (path / "study.json").exists() and (holds_events(path) or holds_logs(path))
     form = form_of(path)
-    return form in SUFFIXES or (form == ".json" and path.is_file() and holds_list(path))
+    return form in SUFFIXES or is_database(path) or (form == ".json" and path.is_file() and holds_list(path))
 
 
 def read_runs(source: Source, columns: Mapping[str, str] | None = None) -> tuple[Result, ...]:
@@ -72,15 +86,12 @@ def read_run_table(source: Source, columns: Mapping[str, str] | None = None, *, 
     names = Names.of(columns)
     notes: list[Sentence] = []
     metric, state_column = names.loss, names.state
-    where = "table of runs" if is_in_memory(source) else str(source)
+    where = _place(source)
     path = Path(source) if isinstance(source, str | Path) else None
-    if path is not None and path.is_dir():
+    if path is not None and path.is_dir() and holds_events(path):
         runs, metric, notes = read_folder(path, names)
     else:
-        rows, separator = read_rows(path, names) if path is not None else (read_records(source, names), None)  # type: ignore[arg-type]
-        if not tells_states([row.state for row in rows]) and not names.state:
-            rows = [replace(row, state=None) for row in rows]
-        runs = _runs(rows, names, separator)
+        runs = _runs(*_rows(source, names), names)
     if not runs:
         raise InputError(f"{where}: expected a row for each run, got none.")
     results, early = results_of(runs, metric, state_column)
@@ -93,12 +104,134 @@ def read_run_table(source: Source, columns: Mapping[str, str] | None = None, *, 
     return RunTable(runs=tuple(results), metric=metric, warnings=(*notes, *early))
 
 
-def _runs(rows: Sequence[RunRow], names: Names, separator: str | None) -> list[Run]:
+@dataclass(frozen=True, kw_only=True)
+class SizedRuns:
+    """The runs of one size of the models."""
+
+    size: str
+    """As its column says, or the compute."""
+    runs: tuple[Run, ...]
+    """At their last step; a run that has not finished is left out, one that diverged has no finite loss."""
+
+
+def read_sized_runs(
+    source: Source, columns: Mapping[str, str] | None = None
+) -> tuple[tuple[SizedRuns, ...], str, tuple[Sentence, ...]]:
+    """Runs by the size of their models, with what each cost; the column of the loss; and notes on runs that have not ended.
+
+    Sizes are those of the column `size`; without it, runs of equal compute are of one size. The order is that of the compute.
+
+    Raises:
+        InputError: as `read_run_table`; a folder; or a run that lacks its size or compute while others have one.
+    """
+    names = Names.of(columns, further=COSTS)
+    if isinstance(source, str | Path) and holds_events(Path(source)):
+        raise InputError(
+            f"{source}: expected a table with a row for each run, got a folder of events. Write its runs as a CSV file."
+        )
+    rows, separator = _rows(source, names)
+    _require_sizes(rows)
+    by_size: dict[str, list[RunRow]] = {}
+    for row in rows:
+        of = row.size if row.size is not None else row.compute
+        if is_missing(of) and any(not is_missing(each.size) or not is_missing(each.compute) for each in rows):
+            raise InputError(
+                f"{row.where}: expected the size or the compute of the run as in other rows, got an empty cell."
+            )
+        by_size.setdefault(stripped(str(of)) if of is not None else "", []).append(row)
+    made, notes = [], []
+    for size, of_size in by_size.items():
+        runs = _runs(of_size, separator, names)
+        results, early = results_of(runs, names.loss, names.state)
+        notes += early
+        kept = [
+            replace(run, loss=result.loss if result.state == "finished" else math.inf)
+            for run, result in zip(runs, results, strict=True)
+            if result.state in ("finished", "diverged")
+        ]
+        left_out = [result for result in results if result.state not in ("finished", "diverged")]
+        notes += [say("run_left_out", run=result.name, reason=result.reason or result.state) for result in left_out]
+        if kept:
+            made.append(SizedRuns(size=size, runs=tuple(kept)))
+    if not made:
+        raise InputError(f"{_place(source)}: expected a row for each run, got none that finished.")
+    made.sort(key=lambda each: min(run.compute or 0.0 for run in each.runs))
+    return tuple(made), names.loss, tuple(notes)
+
+
+def read_curves(
+    source: Source, columns: Mapping[str, str] | None = None
+) -> tuple[dict[str, dict[int, dict[float, float]]], str, tuple[Sentence, ...]]:
+    """Loss by variant, seed and step; the column of the loss; and notes on runs that have not ended.
+
+    Raises:
+        InputError: as `read_run_table`, a folder, or a table without steps.
+    """
+    names = Names.of(columns)
+    if isinstance(source, str | Path) and Path(source).is_dir():
+        raise InputError(
+            f"{source}: expected a table with a row for each run and step, got a folder. Write it as a CSV file."
+        )
+    rows, separator = _rows(source, names)
+    notation = Notation.of((row.loss for row in rows if isinstance(row.loss, str)), separator)
+    curves: dict[str, dict[int, dict[float, float]]] = {}
+    ended = {}
+    for row in rows:
+        run = _run(row, names, notation)
+        if run.step is None:
+            raise InputError(
+                f"{row.where}: expected the step of the row, got none. Name the column of steps with --columns step=NAME."
+            )
+        if run.loss is None:
+            continue
+        curve = curves.setdefault(run.variant, {}).setdefault(run.seed, {})
+        if run.step in curve:
+            raise InputError(
+                f"{row.where}: expected one loss of variant {run.variant!r} at seed {run.seed} and step {run.step:.10g}, got a "
+                "second one. Keep the row of the run that ended."
+            )
+        curve[run.step] = run.loss
+        ended[run.variant, run.seed] = run
+    if not curves:
+        raise InputError(f"{_place(source)}: expected a row for each run and step, got none with a loss.")
+    _, notes = results_of(list(ended.values()), names.loss, names.state)
+    return curves, names.loss, tuple(notes)
+
+
+def _require_sizes(rows: Sequence[RunRow]) -> None:
+    """Refuse rows of one variant and seed that may be one run at several steps, or runs of several sizes."""
+    first: dict[tuple[str, str], RunRow] = {}
+    for row in rows:
+        other = first.setdefault((str(row.variant), str(row.seed)), row)
+        if row.size is None and row.seed is not None and row.step != other.step and row.compute != other.compute:
+            raise InputError(
+                f"{row.where}: expected to know whether this is another run than {other.where} or the same at a later step, "
+                "got another step and another compute. Name the column of sizes with --columns size=NAME, or leave the "
+                "steps out with --columns step=."
+            )
+
+
+def _place(source: Source) -> str:
+    return "table of runs" if is_in_memory(source) else str(source)
+
+
+def _rows(source: Source, names: Names) -> tuple[list[RunRow], str | None]:
+    rows, separator = (
+        (read_records(source, names), None)  # type: ignore[arg-type]
+        if is_in_memory(source)
+        else read_any(Path(source), names)  # type: ignore[arg-type]
+    )
+    if not tells_states([row.state for row in rows]) and not names.state:
+        rows = [replace(row, state=None) for row in rows]
+    return rows, separator
+
+
+def _runs(rows: Sequence[RunRow], separator: str | None, names: Names) -> list[Run]:
     """The runs of rows; of a run with several steps, the last one that has a loss."""
     notation = Notation.of((row.loss for row in rows if isinstance(row.loss, str)), separator)
     by_cell: dict[tuple[str, int], list[Run]] = {}
     for place, row in enumerate(rows):
-        run = _run(row if names.seed else replace(row, seed=place), names, notation)
+        run = _run(row if names.seed or names.tells_seed else replace(row, seed=place), names, notation)
         by_cell.setdefault((run.variant, run.seed), []).append(run)
     return [_last(steps) for steps in by_cell.values()]
 
@@ -122,6 +255,9 @@ def _last(rows: Sequence[Run]) -> Run:
 
 def _run(row: RunRow, names: Names, notation: Notation) -> Run:
     variant = _variant(row.variant, names.variant, row.where)
+    if names.run is not None and row.seed is None:
+        parts = names.parts_of(variant, row.where)
+        variant, row = parts.get("variant", variant), replace(row, seed=parts.get("seed"))
     try:
         seed = whole(row.seed)
     except NotANumber:
@@ -129,7 +265,13 @@ def _run(row: RunRow, names: Names, notation: Notation) -> Run:
     loss = None
     if not is_missing(row.loss):
         loss = _number(row.loss, names.loss, row.where, notation)
-    step = None if is_missing(row.step) else _number(row.step, "step", row.where, Notation("."))
+    step, compute, throughput = (
+        None if is_missing(cell) else _number(cell, name, row.where, Notation("."))
+        for name, cell in (("step", row.step), ("compute", row.compute), ("throughput", row.throughput))
+    )
+    for name, value in (("compute", compute), ("throughput", throughput)):
+        if value is not None and not (math.isfinite(value) and value > 0):
+            raise InputError(f"{row.where}: expected a positive number in column {name!r}, got {value}.")
     return Run(
         where=row.where,
         variant=variant,
@@ -138,6 +280,8 @@ def _run(row: RunRow, names: Names, notation: Notation) -> Run:
         written=row.loss,
         state=None if row.state is None else str(row.state),
         step=step,
+        compute=compute,
+        throughput=throughput,
     )
 
 

@@ -1,16 +1,27 @@
 """Names of the columns that are read, and the cells of one row by what they mean."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from addnorm.errors import InputError, did_you_mean
 
 REQUIRED = ("variant", "seed", "loss")
-OPTIONAL = ("state", "step", "run")
+COSTS = ("size", "compute", "throughput")
+ITEMS = ("item", "document", "task")
+OPTIONAL = ("state", "step", "run", *COSTS, *ITEMS)
 COLUMNS = (*REQUIRED, *OPTIONAL)
 _STATE_NAMES = ("state", "status", "run_state")
 _STEP_NAMES = ("step", "_step", "global_step", "trainer/global_step", "iteration")
+_USUAL_NAMES = {
+    "item": ("item", "item_id", "doc_id", "question_id"),
+    "document": ("document",),
+    "task": ("task",),
+    "size": ("size",),
+    "compute": ("compute", "flops", "total_training_flops"),
+    "throughput": ("throughput", "tokens_per_second", "throughput/tokens_per_second"),
+}
 
 
 def columns_from(text: str) -> dict[str, str]:
@@ -30,7 +41,7 @@ def columns_from(text: str) -> dict[str, str]:
             raise InputError(
                 f"columns: expected one of {', '.join(COLUMNS)} before '=', got {name!r}.{did_you_mean(name, COLUMNS)}"
             )
-        if not equals or (not column and name not in ("seed", "state", "step")):
+        if not equals or (not column and name not in ("seed", "state", "step", *COSTS, *ITEMS)):
             raise InputError(f"columns: expected NAME=COLUMN, such as loss=val_loss, got {part!r}.")
         named[name] = column
     return named
@@ -51,10 +62,16 @@ class Names:
     """Pattern of the names of folders, such as `{variant}_{seed}`."""
     loss_named: bool
     """True if the user named the loss."""
+    further: Mapping[str, str | None]
+    """Further columns by what they mean (`COSTS` or `ITEMS`), each as `step`."""
 
     @staticmethod
-    def of(columns: Mapping[str, str] | None) -> "Names":
+    def of(columns: Mapping[str, str] | None, *, further: Sequence[str] = ()) -> "Names":
         """The names that a user gave, and the usual ones in place of the others.
+
+        Args:
+            columns: as given.
+            further: what is read besides, of `COSTS` or `ITEMS`.
 
         Raises:
             InputError: a column that is not read.
@@ -65,6 +82,11 @@ class Names:
                 raise InputError(
                     f"columns: expected one of {', '.join(COLUMNS)}, got {name!r}.{did_you_mean(name, COLUMNS)}"
                 )
+            if name in (*COSTS, *ITEMS) and name not in further:
+                where = "--as speedup or --rule" if name in COSTS else "--as downstream"
+                raise InputError(
+                    f"columns: expected {name} only with addnorm rank {where}, got {name}={given[name]}. Leave it out."
+                )
         return Names(
             variant=given.get("variant", "variant"),
             seed=given.get("seed", "seed"),
@@ -73,22 +95,63 @@ class Names:
             step=given.get("step"),
             run=given.get("run"),
             loss_named=given.get("loss", "loss") != "loss",
+            further={name: given.get(name) for name in further},
         )
 
     @property
     def required(self) -> dict[str, str]:
         """The columns that every row has to have."""
-        named = {"variant": self.variant, "seed": self.seed, "loss": self.loss}
+        # With a form of the runs' names, the column `variant` holds them, and they tell the seed.
+        named = {"variant": self.variant, "seed": "" if self.tells_seed else self.seed, "loss": self.loss}
         return {name: column for name, column in named.items() if column}
 
+    @property
+    def tells_seed(self) -> bool:
+        """True if the runs' names tell the seed."""
+        return self.run is not None and "{seed}" in self.run
+
+    def parts_of(self, run: str, where: str) -> dict[str, str]:
+        """The parts of a run's name that its form has: `variant`, `seed` or both.
+
+        Raises:
+            InputError: a name of another form.
+        """
+        parts = self.matched(run)
+        if parts is None:
+            raise InputError(
+                f"{where}: expected a run's name of the form {self.run!r}, got {run!r}. Correct run= of the columns; * stands "
+                "for anything."
+            )
+        return parts
+
+    def matched(self, run: str) -> dict[str, str] | None:
+        """The parts of a name, or None for one of another form.
+
+        Raises:
+            InputError: a form without `{variant}` and `{seed}`, or with one of them twice.
+        """
+        form = self.run or ""
+        if max(form.count("{variant}"), form.count("{seed}")) != 1:
+            raise InputError(f"columns: expected run={{variant}}_{{seed}} or another form with them, got run={form!r}.")
+        escaped = re.escape(form).replace(r"\{variant\}", "(?P<variant>.+?)").replace(r"\{seed\}", r"(?P<seed>\d+)")
+        found = re.fullmatch(escaped.replace(r"\*", ".*"), run)
+        return None if found is None else found.groupdict()
+
+    def runs_in(self, header: Sequence[str]) -> dict[str, dict[str, str]]:
+        """Columns of a wide table that hold runs, with what their names tell; none if a column tells the variant."""
+        if self.run is None or (self.variant in header and "{variant}" in self.run):
+            return {}
+        return {column: parts for column in header if (parts := self.matched(column)) is not None}
+
     def optional(self, known: Mapping[str, Any] | tuple[str, ...], where: str) -> dict[str, str]:
-        """The columns of states and steps that are there.
+        """The columns of states, steps and what else is read that are there.
 
         Raises:
             InputError: one that the user named is not there.
         """
         read = {}
-        for name, given, usual in (("state", self.state, _STATE_NAMES), ("step", self.step, _STEP_NAMES)):
+        further = ((name, given, _USUAL_NAMES[name]) for name, given in self.further.items())
+        for name, given, usual in (("state", self.state, _STATE_NAMES), ("step", self.step, _STEP_NAMES), *further):
             if given:
                 if given not in known:
                     raise missing(name, given, known, where)
@@ -131,3 +194,10 @@ class RunRow:
     """None if no column holds states."""
     step: object = None
     """None if no column holds steps."""
+    size: object = None
+    """None if no column holds sizes; so the others."""
+    compute: object = None
+    throughput: object = None
+    item: object = None
+    document: object = None
+    task: object = None

@@ -38,6 +38,9 @@ class Run:
     """As the table writes it; None if it tells nothing."""
     step: float | None = None
     """Of the loss; None if the table tells nothing."""
+    compute: float | None = None
+    """Of the whole run, up to that step; None if the table tells nothing."""
+    throughput: float | None = None
 
 
 def state_of(word: object, column: str, where: str) -> str:

@@ -44,7 +44,7 @@ def read_folder(folder: Path, names: Names) -> tuple[list[Run], str, list[Senten
                 newest = file.last[tag].after(newest, repeats=True)
         if newest is None:
             continue
-        variant, seed = _named(name, names, folder)
+        variant, seed = run_named(name, names, folder)
         step = None if names.step == "" else newest.step
         runs.append(Run(where=str(folder / name), variant=variant, seed=seed, loss=newest.value, step=step))
         if newest.replaced is not None:
@@ -64,7 +64,12 @@ def _tag(tags: Iterable[str], names: Names, folder: Path) -> str:
     )
 
 
-def _named(run: str, names: Names, folder: Path) -> tuple[str, int]:
+def run_named(run: str, names: Names, folder: Path) -> tuple[str, int]:
+    """Variant and seed of a folder's name.
+
+    Raises:
+        InputError: the name has another form.
+    """
     pattern = _RUN if names.run is None else _pattern(names.run)
     named = pattern.fullmatch(run)
     if named is None:

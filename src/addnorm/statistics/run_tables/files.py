@@ -11,7 +11,7 @@ from typing import Any
 
 from addnorm.errors import InputError
 from addnorm.statistics.run_tables.columns import Names, RunRow, missing
-from addnorm.statistics.run_tables.numerals import stripped
+from addnorm.statistics.run_tables.numerals import is_missing, stripped
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson")
 _GZIP = b"\x1f\x8b"
@@ -48,11 +48,11 @@ def read_rows(path: Path, names: Names) -> tuple[list[RunRow], str | None]:
     Raises:
         InputError: no such file, not text, a row that does not fit the header, or a missing column.
     """
-    text, form = _text(path), form_of(path)
+    text, form = read_text(path), form_of(path)
     if form in (".csv", ".tsv"):
         return _separated(text, path, names, "\t" if form == ".tsv" else ",")
     if form == ".json":
-        records = _decoded(text, str(path))
+        records = decoded(text, str(path))
         if not isinstance(records, list):
             raise InputError(f"{path}: expected a list of objects, got {type(records).__name__}.")
         places = ((f"{path}, $[{number}]", record) for number, record in enumerate(records))
@@ -60,14 +60,19 @@ def read_rows(path: Path, names: Names) -> tuple[list[RunRow], str | None]:
         # Not `splitlines`: JSON may hold U+2028 and others that it takes for ends of lines.
         lines = enumerate(text.replace("\r\n", "\n").split("\n"), start=1)
         places = (
-            (where, _decoded(line, where))
+            (where, decoded(line, where))
             for where, line in ((f"{path}, line {number}", line) for number, line in lines)
             if line.strip()
         )
     return [row_of_object(record, names, where) for where, record in places], None
 
 
-def _text(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """The text of a file, also of a compressed one.
+
+    Raises:
+        InputError: no such file, or not text.
+    """
     try:
         data = path.read_bytes()
         if data.startswith(_GZIP):
@@ -105,7 +110,8 @@ def _separated(text: str, path: Path, names: Names, usual: str) -> tuple[list[Ru
                     continue
                 cells = named
             header = cells
-            places = _places(header, names, where)
+            wide = names.runs_in(header)
+            places = {} if wide else _places(header, names, where)
         elif cells != header:
             if cells[0].startswith("#") and len(cells) != len(header):
                 continue
@@ -113,7 +119,7 @@ def _separated(text: str, path: Path, names: Names, usual: str) -> tuple[list[Ru
                 raise InputError(
                     f"{where}: expected a run, got the header of another table. Give its rows in the columns of the first one."
                 )
-            rows.append(_of_cells(cells, header, places, where))
+            rows += _of_runs(cells, header, names, wide, where) if wide else [_of_cells(cells, header, places, where)]
     if header is None:
         raise InputError(f"{path}, line 1: expected the names of the columns, got an empty file.")
     return rows, separator
@@ -166,7 +172,32 @@ def _places(header: Sequence[str], names: Names, where: str) -> dict[str, int]:
     return places
 
 
+def _of_runs(
+    cells: list[str], header: Sequence[str], names: Names, wide: Mapping[str, Mapping[str, str]], where: str
+) -> list[RunRow]:
+    """The runs of one row of a wide table, whose columns are runs; an empty cell is no run."""
+    _require_fit(cells, header, where)
+    row = dict(zip(header, cells, strict=False))
+    further = {name: row[column] for name, column in names.optional(tuple(header), where).items()}
+    made = []
+    for column, parts in wide.items():
+        if is_missing(row[column]):
+            continue
+        told = {"variant": row.get(names.variant), "seed": row.get(names.seed), **parts}
+        for name, value in told.items():
+            if value is None:
+                raise missing(name, getattr(names, name), tuple(header), where)
+        made.append(RunRow(f"{where}, column {column!r}", **{**further, **told, "loss": row[column]}))
+    return made
+
+
 def _of_cells(cells: list[str], header: Sequence[str], places: Mapping[str, int], where: str) -> RunRow:
+    _require_fit(cells, header, where)
+    return RunRow(where, **{name: cells[place] for name, place in places.items()})
+
+
+def _require_fit(cells: list[str], header: Sequence[str], where: str) -> None:
+    """Refuse a row that does not fit the header."""
     if cells[0].startswith("#"):
         raise InputError(f"{where}: expected a run, got a row that begins with '#'. Remove it to leave the run out.")
     if len(cells) < len(header) or any(cells[len(header) :]):
@@ -179,7 +210,6 @@ def _of_cells(cells: list[str], header: Sequence[str], places: Mapping[str, int]
         raise InputError(
             f"{where}: expected {len(header)} cells as the header has, got {len(cells)}: {_shortened(cells)}. {advice}"
         )
-    return RunRow(where, **{name: cells[place] for name, place in places.items()})
 
 
 def row_of_object(record: Any, names: Names, where: str) -> RunRow:
@@ -201,7 +231,12 @@ def _shortened(cells: Sequence[str]) -> str:
     return ", ".join(cell if len(cell) <= 20 else f"{cell[:20]}…" for cell in cells[:6])
 
 
-def _decoded(text: str, where: str) -> Any:
+def decoded(text: str, where: str) -> Any:
+    """The value of a JSON text.
+
+    Raises:
+        InputError: not JSON, or an object that names a field twice.
+    """
     try:
         return json.loads(text, object_pairs_hook=_without_repeats, parse_float=_exact)
     except json.JSONDecodeError as error:

@@ -1,5 +1,6 @@
 """Runs from wherever they are: a study's folder, printed results, or a table that other code wrote."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,7 +9,8 @@ from addnorm.errors import InputError
 from addnorm.references import names_printed_results
 from addnorm.statistics import Result, kuang_2025, read_published
 from addnorm.statistics.measure import LOSS, Direction, Metric, measure_of
-from addnorm.statistics.run_tables import Source, is_run_table, read_run_table
+from addnorm.statistics.run_tables import Run, SizedRuns, Source, is_run_table, read_run_table, read_sized_runs
+from addnorm.statistics.run_tables import read_curves as table_curves
 from addnorm.store.results import results
 from addnorm.store.study import StudyFolder
 from addnorm.words import Sentence
@@ -68,6 +70,71 @@ def read_source(
         return Runs(name=str(path), results=published.results, references=published.references)
     folder = StudyFolder(path)
     return Runs(name=str(path), results=tuple(results(folder)), references=folder.references)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SizedSource:
+    """Runs of one size of the models or of several, with what each cost."""
+
+    name: str
+    sizes: tuple[SizedRuns, ...]
+    measure: Metric
+    warnings: tuple[Sentence, ...]
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """Every variant once, in order of first appearance."""
+        return tuple(dict.fromkeys(run.variant for size in self.sizes for run in size.runs))
+
+
+def read_sizes(
+    source: Source,
+    columns: Mapping[str, str] | None = None,
+    direction: Direction | None = None,
+    unit: str | None = None,
+) -> SizedSource:
+    """Read the runs of a table, or the finished ones of any other source as runs of one size.
+
+    Raises:
+        InputError: as `read_source`, or a run without its size or compute.
+    """
+    if is_run_table(source) and not (isinstance(source, str | Path) and Path(source).is_dir()):
+        sizes, metric, notes = read_sized_runs(source, columns)
+        measure = measure_of(metric, direction, unit)
+        assumed = (sentence("direction_assumed", metric=measure.name),) if measure.assumed else ()
+        name = str(source) if isinstance(source, str | Path) else "table"
+        return SizedSource(name=name, sizes=sizes, measure=measure, warnings=(*notes, *assumed))
+    runs = read_source(source, columns, direction, unit, fewest_seeds=1)
+    ended = [result for result in runs.results if result.state in ("finished", "diverged")]
+    made = [
+        Run(where=each.name, variant=each.variant, seed=each.seed, loss=math.inf if each.loss is None else each.loss)
+        for each in ended
+    ]
+    left_out = [
+        sentence("run_left_out", run=each.name, reason=each.reason or each.state)
+        for each in runs.results
+        if each not in ended
+    ]
+    return SizedSource(
+        name=runs.name,
+        sizes=(SizedRuns(size="", runs=tuple(made)),),
+        measure=runs.measure,
+        warnings=(*left_out, *runs.warnings),
+    )
+
+
+def read_curves(
+    source: Source, columns: Mapping[str, str] | None = None, unit: str | None = None
+) -> tuple[dict[str, dict[int, dict[float, float]]], Metric, tuple[Sentence, ...]]:
+    """Loss by variant, seed and step, of a table with a row per run and step.
+
+    Raises:
+        InputError: not a table, or one without steps.
+    """
+    if not is_run_table(source):
+        raise InputError(f"{source}: expected a table with a row for each run and step, such as a CSV file.")
+    curves, column, notes = table_curves(source, columns)
+    return curves, measure_of(column, "lower", unit), notes
 
 
 def columns_of_no_table(path: Path, given: str = "columns are given") -> InputError:

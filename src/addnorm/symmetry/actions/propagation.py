@@ -18,10 +18,11 @@ from addnorm.symmetry.actions import rules as _rules  # noqa: F401 - registers t
 from addnorm.symmetry.actions.call import RULES, Call, Operand
 from addnorm.symmetry.actions.equations import Ids
 from addnorm.symmetry.actions.rules.pointwise import settled
+from addnorm.symmetry.actions.rules.routing import GROUPED, by_route
 from addnorm.symmetry.actions.rules.shapes import INDEXING
 from addnorm.symmetry.actions.system import NoRule, System
 from addnorm.symmetry.actions.uses import Derived
-from addnorm.symmetry.actions.values import Fixed, Square, State, Value, Weight
+from addnorm.symmetry.actions.values import Fixed, Routed, Square, State, Value, Weight
 
 _LOWER = frozenset({torch.float32, torch.float16, torch.bfloat16})
 _LARGEST_DERIVED = 4096
@@ -133,22 +134,28 @@ def _state(
         return Fixed(constant=all(isinstance(each, Fixed) and each.constant for each in read))
     call = _call(system, node, numbers, states)
     try:
-        if not any(isinstance(each, Value | Square | tuple) for each in read) and call.name not in (
+        if any(isinstance(each, Routed) for each in read) and call.name not in GROUPED:
+            return by_route(call, _applied)
+        if not any(isinstance(each, Value | Square | Routed | tuple) for each in read) and call.name not in (
             "embedding",
             "scaled_dot_product_attention",
         ):
             derived = _derived(call, read)
             if derived is not None:
                 return derived
-        function = RULES.get(call.name)
-        if function is None:
-            raise NoRule
-        return function(call)
+        return _applied(call)
     except NoRule:
         missing.setdefault(f"{node.target} at {source_of(node)[0]}")
         for each in read:
             _stop(system, each)
         return Fixed(constant=False)
+
+
+def _applied(call: Call) -> State:
+    function = RULES.get(call.name)
+    if function is None:
+        raise NoRule
+    return function(call)
 
 
 def _call(system: System, node: fx.Node, numbers: Mapping[fx.Node, Any], states: Mapping[fx.Node, State]) -> Call:
@@ -240,6 +247,6 @@ def _stop(system: System, state: State) -> None:
         system.stop(state.of)
     elif isinstance(state, Weight):
         system.equations.vanish(state.ids)
-    elif isinstance(state, tuple):
-        for each in state:
+    elif isinstance(state, tuple | Routed):
+        for each in state if isinstance(state, tuple) else (part for _, part in state.parts):
             _stop(system, each)

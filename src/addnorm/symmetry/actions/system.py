@@ -31,6 +31,8 @@ class System:
     """Weights that are computed from others."""
     marks: list[Ids] = field(default_factory=list)
     """Unknowns of free shifts and of null forms."""
+    unseen: list[Ids] = field(default_factory=list)
+    """Unknowns of null forms that are there because a matrix has a lower rank than rows."""
     factors: list[Ids] = field(default_factory=list)
     """Tangents of weights that multiply other values than those of a norm."""
     gains: dict[Space, tuple[Value, Numbers, Ids, GainUse]] = field(default_factory=dict)
@@ -129,7 +131,7 @@ class System:
             return value
         size = forms.shape[1]
         space = self.space(size)
-        space.roles |= value.space.roles & {"embedding", "position", "length", "norm"}
+        space.roles |= value.space.roles & {"embedding", "position", "length", "norm", "spanned"}
         for each in forms:
             self.intertwine(space.linear, each, value.space.linear)
         first = self.image(forms[0], value.space.shift)
@@ -138,6 +140,10 @@ class System:
             self.equal(first, self.image(each, value.space.shift))
         if len(forms) == 1:
             space.nulls = _nulls(forms[0], value.space)
+            if not _selects(forms[0]):
+                # What the space never holds may be moved at will; it is held, so that moves stay exact.
+                for null, _ in space.nulls:
+                    self.equations.require(product_terms(space.linear, null[:, None]))
         return renumbered(value, space, members)
 
     def joined(self, values: Sequence[Value]) -> Space:

@@ -65,6 +65,7 @@ class MapUse:
             len(self.multiples) == 1
             and bool(of(self.multiples[0][0]).any())
             and bool((self.bias == ZERO).all())
+            and bool(of(self.before.shift).any())
             and not any(bool(of(each).any()) for each in (self.linear, self.before.linear, self.sources))
         )
 

@@ -94,13 +94,21 @@ class Weight:
 
 
 @dataclass(frozen=True)
+class Routed:
+    """Rows that went to different experts: what each expert made of its own, in the experts' order."""
+
+    parts: "tuple[tuple[Tensor, State], ...]"
+    """The rows, int64[row], and their state."""
+
+
+@dataclass(frozen=True)
 class Fixed:
     """A tensor that does not move: data without parameters (`constant`), or data-dependent and invariant."""
 
     constant: bool
 
 
-State = Value | Square | Weight | Fixed | tuple["Value | Square | Weight | Fixed", ...]
+State = Value | Square | Weight | Fixed | Routed | tuple["Value | Square | Weight | Fixed | Routed", ...]
 
 
 def values_in(state: object) -> Iterator[Value]:

@@ -15,7 +15,9 @@ from addnorm.symmetry.families import (
     shift,
     stream_basis,
     stream_mean,
+    stream_scale,
     unit,
+    unseen,
     value_output,
 )
 from addnorm.symmetry.families._signature import Signature as Signature
@@ -30,6 +32,7 @@ CLAIMING = (
     inner_basis,
     embedding_position,
     shift,
+    unseen,
     stream_mean,
     bias,
 )
@@ -42,10 +45,12 @@ COUNTED = (
     unit,
     factor,
     inner_basis,
+    unseen,
     stream_mean,
     embedding_position,
     bias,
     stream_basis,
+    stream_scale,
 )
 """Families in the order in which they are counted and reported."""
 

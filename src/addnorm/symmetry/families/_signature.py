@@ -13,5 +13,7 @@ class Signature:
     """Roles of spaces with a shift."""
     free: bool
     """True if a weight makes a free shift, or reads along a null form of its input."""
+    unseen: bool
+    """True if a weight reads along a form that vanishes because its input is an image of fewer numbers."""
     factors: bool
     """True if it moves a weight that multiplies another value than that of a norm."""

@@ -64,6 +64,11 @@ def jacobian(model: nn.Module, cases: Cases, observe: Observe, *, rows_per_param
         for each in range(1, number + 1)
     ]
     matrix = torch.cat(rows)
+    matrix = matrix[torch.isfinite(matrix).all(1)]
+    if not len(matrix):
+        raise InputError(
+            "expected finite outputs and derivatives at generic weights, got NaN or infinity at every input."
+        )
     return Jacobian(matrix=matrix, unread=(matrix == 0).all(0), cases=number)
 
 

@@ -32,6 +32,7 @@ from addnorm.kernels.grouped_attention.kept_scores.running import SummedLayer
 from addnorm.kernels.grouped_attention.kept_scores.stored import StoredLayer
 from addnorm.kernels.grouped_attention.layerwise import Attended, LayerwiseAttention, Values
 from addnorm.kernels.grouped_attention.packed import Layout, on_device
+from addnorm.kernels.grouped_attention.planned import is_planning, runs_on
 from addnorm.kernels.grouped_attention.problem import AttentionProblem, ProblemSettings
 
 RUNNING_LIMIT = 4 * 2**30
@@ -52,9 +53,10 @@ def running_bytes(problem: AttentionProblem) -> int:
 
 def running_limit(problem: AttentionProblem) -> int:
     """Most bytes that impl="auto" gives to the two buffers on the problem's device."""
-    if not problem.value.is_cuda:
+    device = runs_on(problem)
+    if device.type != "cuda":
         return RUNNING_LIMIT
-    return int(RUNNING_SHARE * torch.cuda.get_device_properties(problem.value.device).total_memory)
+    return int(RUNNING_SHARE * torch.cuda.get_device_properties(device).total_memory)
 
 
 def stored_bytes(problem: AttentionProblem, *, depth: int) -> int:
@@ -80,7 +82,7 @@ def why_not_running(problem: AttentionProblem) -> str | None:
         if width > widest:
             dtype = str(problem.value.dtype).removeprefix("torch.")
             return f"expected heads of at most {widest} entries in {dtype} on a GPU, got {width}"
-    if device != "cpu" and not on_device(problem) and not at_once(problem):
+    if device != "cpu" and not on_device(problem) and not at_once(problem) and not is_planning(problem):
         return f"expected a CPU or a CUDA device, got one of type {device}"
     if torch.compiler.is_compiling():
         return "expected a model that is not traced: torch.compile and torch.export cannot see the buffers"

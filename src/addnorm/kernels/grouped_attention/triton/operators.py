@@ -42,7 +42,8 @@ def attend_grouped(
     log_sum = v.new_empty(batch, heads, num_rows, dtype=torch.float32)
     given = (bias, distance, distance_first, padding, seed, dropout, causal, sliding_window)
     sizes, switches = arguments(q, k, v, *given)
-    tiles = launch_of("attend_rows", q, v, num_rows, k.shape[3])
+    biased = bias is not None or distance is not None
+    tiles = launch_of("attend_rows", q, v, num_rows, k.shape[3], biased=biased)
     wrap_triton(attend_rows)[triton.cdiv(num_rows, tiles.rows), batch * heads](
         *(q, k, v, weights, *present(v, bias, distance, padding, seed), out, log_sum),
         **_terms(q, k),
@@ -91,11 +92,12 @@ def differentiate_grouped(
     sizes, switches = arguments(q, k, v, *given)
     inputs = (q, k, v, weights, *present(v, bias, distance, padding, seed), log_sum, delta, grad)
     shared = {**_terms(q, k), **sizes, "cap": cap, "CAPPED": cap > 0, "ALONE": len(q) == 1, **switches}
-    tiles = launch_of("differentiate_rows", q, v, num_rows, num_keys)
+    biased = bias is not None or distance is not None
+    tiles = launch_of("differentiate_rows", q, v, num_rows, num_keys, biased=biased)
     wrap_triton(differentiate_rows)[triton.cdiv(num_rows, tiles.rows), batch * heads](
         *inputs, d_q, d_bias, d_distance, **shared, BIAS_NEEDED=bias_needed, **tiles.arguments()
     )
-    tiles = launch_of("differentiate_keys", q, v, num_rows, num_keys)
+    tiles = launch_of("differentiate_keys", q, v, num_rows, num_keys, biased=biased)
     wrap_triton(differentiate_keys)[triton.cdiv(num_keys, tiles.keys), batch * kv_heads](
         *inputs, d_k, d_v, **shared, **tiles.arguments()
     )

@@ -33,7 +33,7 @@ def refusal(problem: AttentionProblem) -> str | None:
             f"impl='triton' takes head_dim and value_dim up to {WIDEST}, got {p.head_dim} and {p.value_dim}. "
             "Use impl='streaming'."
         )
-    if p.value.device.type != "cuda" and not INTERPRETED:
+    if p.value.device.type not in ("cuda", "meta") and not INTERPRETED:
         return (
             f"impl='triton' needs a CUDA device, got tensors on {p.value.device}. Move them there, use "
             "impl='streaming', or set TRITON_INTERPRET=1 before the first use to run the kernels slowly on a CPU."

@@ -167,7 +167,7 @@ def _launch(p: AttentionProblem) -> tuple[tuple[Tensor, ...], dict[str, Any], di
 
 
 def _tiles(kernel: str, p: AttentionProblem) -> Launch:
-    return launch_of(kernel, p.queries[-1], p.value, p.query, p.key)
+    return launch_of(kernel, p.queries[-1], p.value, p.query, p.key, biased=p.bias is not None)
 
 
 def _in_memory(ratio: Ratio, p: AttentionProblem) -> Tensor:

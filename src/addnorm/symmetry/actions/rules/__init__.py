@@ -1,5 +1,15 @@
 """The rules of operations, by kind. Importing this package registers them all."""
 
-from addnorm.symmetry.actions.rules import arithmetic, attention, einsum, linear, norms, pointwise, shapes
+from addnorm.symmetry.actions.rules import (
+    arithmetic,
+    attention,
+    convolution,
+    einsum,
+    linear,
+    norms,
+    pointwise,
+    routing,
+    shapes,
+)
 
-__all__ = ["arithmetic", "attention", "einsum", "linear", "norms", "pointwise", "shapes"]
+__all__ = ["arithmetic", "attention", "convolution", "einsum", "linear", "norms", "pointwise", "routing", "shapes"]

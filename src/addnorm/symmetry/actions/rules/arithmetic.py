@@ -111,9 +111,9 @@ def shifted(system: System, value: Value, other: Operand, factor: float = 1.0) -
         if nearly:
             # What scales x does not scale x + eps; were eps zero, nothing would be demanded.
             system.equations.require(*common[:2])
-            system.equations.require(product_terms_of(before.linear, at), nearly=True)
+            system.equations.require(product_terms(before.linear, at[:, None]), nearly=True)
         else:
-            system.equations.require(*common, product_terms_of(before.linear, at))
+            system.equations.require(*common, product_terms(before.linear, at[:, None]))
             system.uses.append(ShiftUse(before, space.shift, tangent, at, factor, int(source)))
     if len(unique) > 1:
         system.marks.append(sources)
@@ -126,11 +126,6 @@ def shifted(system: System, value: Value, other: Operand, factor: float = 1.0) -
         shift = FreeShift(group.reshape(shape), torch.ones(shape, dtype=torch.float64), sources)
         made = made.with_free((*made.free, shift))
     return made
-
-
-def product_terms_of(linear: Ids, vector: Numbers) -> Term:
-    """The terms of A v."""
-    return product_terms(linear, vector[:, None])
 
 
 def _joined(system: System, one: Value, other: Value) -> Value:
@@ -274,7 +269,14 @@ def times(call: Call, first: Operand, second: Operand, shape: torch.Size) -> Sta
         return gained(call.system, value, second)
     # What is broadcast becomes a space of its own before it is copied.
     other = second.state if isinstance(second.state, Value) else None
-    return product(call.system, first.state, other, second.number.shape, shape)
+    own = second.number.shape if other is not None else _varying(second.number)
+    return product(call.system, first.state, other, own, shape)
+
+
+def _varying(number: Tensor) -> torch.Size:
+    """The shape of an invariant tensor, with 1 for axes along which it was only copied, as a norm by `expand_as` is."""
+    same = [bool((number == number.narrow(axis, 0, 1)).all()) for axis in range(number.dim())]
+    return torch.Size(1 if copied else size for copied, size in zip(same, number.shape, strict=True))
 
 
 def gained(system: System, value: Value, other: Operand) -> Value:
@@ -307,6 +309,7 @@ def gained(system: System, value: Value, other: Operand) -> Value:
         system.uses.append(use)
     if len(unique) == 1 and bool((unique[0, size:] != 0).all()):
         space.nulls = [(null / unique[0, size:], constant) for null, constant in before.nulls]
+        space.roles |= before.roles & {"spanned"}
     free = tuple(FreeShift(each.group, each.direction * number, each.sources) for each in value.free)
     if len(unique) == 1:
         system.gains[space] = (value, unique[0, size:], unique[0, :size].astype(np.int64), use)
@@ -355,6 +358,11 @@ def product(
             value.space.roles.add("unit")
             space.roles.add("unit")
     space.linear[:] = actions[0] if len(actions) == 1 else _total(system, actions)
+    if same[0].all() and one.space.size == size:
+        # One factor for all entries: what vanishes without it vanishes with it.
+        entry = one.forms.argmax(-1).reshape(-1)[members[0]].numpy()
+        space.nulls = [(null[entry], constant) for null, constant in one.space.nulls if constant == 0]
+        space.roles |= one.space.roles & {"spanned"}
     return renumbered(Value(one.space, one.forms, datum), space, members)
 
 

@@ -16,6 +16,8 @@ from addnorm.symmetry.actions.rules.shapes import still_vector
 from addnorm.symmetry.actions.system import NoRule, System, unique_rows
 from addnorm.symmetry.actions.values import Fixed, FreeShift, Space, State, Value, Weight
 
+_KINDS = 64
+"""Largest number of kinds of places in one row of keys or values."""
 _SUM = 1e-9
 """Weights sum to one up to this."""
 
@@ -54,20 +56,25 @@ def _value(call: Call, operand: Operand) -> Value:
     raise NoRule
 
 
-def per_head(value: Value, heads: int) -> list[Numbers]:
-    """The forms [d, n] of every head of a value [..., head, place, d], equal at all places; fewer heads are repeated.
+def per_head(value: Value, heads: int) -> list[list[Numbers]]:
+    """The different forms [d, n] of every head of a value [..., head, place, d]; fewer heads are repeated.
+
+    Places differ where keys of two layers, or a sink's, stand in one row.
 
     Raises:
-        NoRule: they differ between places.
+        NoRule: the heads do not fit.
     """
     forms = value.forms if value.datum.dim() > 3 else value.forms.unsqueeze(-4)
     own = forms.shape[-4]
     if heads % own or forms.dim() > 5:
         raise NoRule
     by_head = forms.movedim(-4, 0).reshape(own, -1, forms.shape[-2], forms.shape[-1])
-    if bool((by_head != by_head[:, :1]).any()):
+    if by_head.shape[1] > 1 and not bool((by_head != by_head[:, :1]).any()):
+        by_head = by_head[:, :1]
+    kinds = [unique_rows(each.reshape(len(each), -1)).reshape(-1, *each.shape[1:]) for each in by_head]
+    if any(len(each) > _KINDS for each in kinds):
         raise NoRule
-    return [by_head[head * own // heads, 0].numpy() for head in range(heads)]
+    return [list(kinds[head * own // heads]) for head in range(heads)]
 
 
 def _one_datum(value: Value) -> None:
@@ -93,16 +100,20 @@ def _scores(system: System, query: Value, key: Value, heads: int, space: Space |
     query.space.roles.add("query")
     key.space.roles.add("key")
     grams: list[tuple[Numbers, Value]] = []
-    for head, (one, other) in enumerate(zip(per_head(query, heads), per_head(key, heads), strict=True)):
-        gram = one.T @ other
-        terms = [product_terms(query.space.linear.T, gram), product_terms(gram, key.space.linear)]
-        if space is not None:
-            terms.append((np.full((gram.size, 1), space.linear[head, head]), -gram.reshape(-1, 1)))
-        system.equations.require(*terms)
-        # a·k differs between keys.
-        system.equations.require(product_terms(gram.T, query.space.shift[:, None]))
-        if space is not None:
-            grams.append((gram, key))
+    for head, (ones, others) in enumerate(zip(per_head(query, heads), per_head(key, heads), strict=True)):
+        for one in ones:
+            products = [one.T @ other for other in others]
+            for gram in products:
+                terms = [product_terms(query.space.linear.T, gram), product_terms(gram, key.space.linear)]
+                if space is not None:
+                    terms.append((np.full((gram.size, 1), space.linear[head, head]), -gram.reshape(-1, 1)))
+                system.equations.require(*terms)
+                # a·k differs between keys.
+                system.equations.require(product_terms(gram.T, query.space.shift[:, None]))
+                # q·b is equal for all keys of one kind, and must be for keys of all kinds.
+                system.equations.require(product_terms(gram - products[0], key.space.shift[:, None]))
+            if space is not None:
+                grams.append((products[0], key))
     return grams
 
 
@@ -145,17 +156,18 @@ def averaged(system: System, value: Value, heads: int, places: int) -> Value:
     system.drop(value)
     forms = per_head(value, heads)
     value.space.roles.add("value")
-    depth = forms[0].shape[0]
+    depth = forms[0][0].shape[0]
     size = heads * depth
     linear = np.full((size, size), ZERO)
     for head in range(heads):
         part = slice(head * depth, head * depth + depth)
         linear[part, part] = system.equations.unknowns(depth, depth)
     space = system.space(size, linear=linear, role="average")
-    for head, form in enumerate(forms):
+    for head, kinds in enumerate(forms):
         part = slice(head * depth, head * depth + depth)
-        system.intertwine(linear[part, part], form, value.space.linear)
-        system.equal(space.shift[part], system.image(form, value.space.shift))
+        for form in kinds:
+            system.intertwine(linear[part, part], form, value.space.linear)
+            system.equal(space.shift[part], system.image(form, value.space.shift))
     batch = value.datum.shape[:-3] if value.datum.dim() > 3 else value.datum.shape[:-2]
     datum = system.new_data(*batch, places)
     made: Tensor = torch.eye(size, dtype=torch.float64).reshape(heads, 1, depth, size)
@@ -203,6 +215,28 @@ def softmax(call: Call) -> State:
         raise NoRule
     normalised(call.system, state, int(call.named["dim"]) % state.datum.dim())
     return Fixed(constant=False)
+
+
+@rule("topk")
+def largest(call: Call) -> State:
+    """The largest entries along an axis. Which they are must not change: A vanishes, and shifts are equal along the axis."""
+    state = call.operand("self").state
+    if not isinstance(state, Value):
+        raise NoRule
+    axis = int(call.named.get("dim", -1)) % state.datum.dim()
+    free = tuple(
+        FreeShift(each.group.narrow(axis, 0, 1), each.direction.narrow(axis, 0, 1), each.sources) for each in state.free
+    )
+    normalised(call.system, state, axis)
+    shape = call.result[0].shape
+    first = state.forms.narrow(axis, 0, 1).reshape(-1, state.space.size)
+    if bool((first != first[:1]).any()):
+        raise NoRule
+    space = call.system.still(1)
+    space.shift[:] = call.system.image(first[:1].numpy(), state.space.shift)
+    forms = torch.ones(*shape, 1, dtype=torch.float64)
+    kept = tuple(FreeShift(each.group.expand(shape), each.direction.expand(shape), each.sources) for each in free)
+    return Value(space, forms, state.datum.narrow(axis, 0, 1).expand(shape), kept), Fixed(constant=False)
 
 
 def normalised(system: System, value: Value, axis: int) -> None:

@@ -107,6 +107,10 @@ def _map(
         before = value.space
         rows = value.forms.reshape(-1, into * before.size)
         unique, inverse = np.unique(np.round(rows.numpy(), 12), axis=0, return_inverse=True)
+        # A use with all numbers of x comes first, because a finite move takes each weight from the first use that has it; a
+        # window that reaches into padding has only some.
+        order = np.argsort(-np.count_nonzero(unique, axis=1), kind="stable")
+        unique, inverse = unique[order], np.argsort(order)[inverse.reshape(-1)]
         forms, which = unique.reshape(-1, into, before.size), torch.from_numpy(inverse).reshape(lead)
     groups = len(forms)
     linear = np.full((groups * out, groups * out), ZERO)
@@ -120,6 +124,10 @@ def _map(
         sources.append(
             _equations(system, before, forms[at], (numbers, ids), bias, linear[part, part], space.shift[part])
         )
+    if groups == 1 and out > forms[0].shape[1]:
+        given = np.zeros(out) if bias is None else bias.number.detach().expand(out).numpy()
+        space.nulls = _never_seen(numbers @ forms[0], given)
+        space.roles.add("spanned")
     place = (which[..., None] * out + torch.arange(out)).to(torch.int64)
     made = torch.nn.functional.one_hot(place, groups * out).double()
     free = (
@@ -130,6 +138,13 @@ def _map(
         ),
     )
     return Value(space, made, datum[..., None].expand(*lead, out), free)
+
+
+def _never_seen(image: Numbers, given: Numbers) -> list[tuple[Numbers, float]]:
+    """The forms of y = W x + c that do not depend on x, since W has fewer columns than rows."""
+    left, values, _ = np.linalg.svd(image)
+    rank = int((values > 1e-9 * values.max(initial=1e-300)).sum())
+    return [(null, -float(null @ given)) for null in left.T[rank:]]
 
 
 def _equations(
@@ -159,7 +174,7 @@ def _equations(
         multiples.append(system.equations.unknowns(out))
         terms.append((np.repeat(multiples[-1], size)[:, None], -np.tile(null, out)[:, None]))
         shifts.append((multiples[-1][:, None], np.full((1, 1), -constant)))
-    system.marks.extend(multiples)
+    (system.unseen if "spanned" in before.roles else system.marks).extend(multiples)
     system.marks.append(sources)
     given, tangent = np.zeros(out), np.full(out, ZERO)
     if bias is not None:

@@ -8,10 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from addnorm.symmetry.actions.call import Call, Operand, rule
+from addnorm.symmetry.actions.call import Call, Operand, require_value, rule
 from addnorm.symmetry.actions.equations import ZERO, negative, product_terms
 from addnorm.symmetry.actions.rules.arithmetic import gained, product, shifted, spread
 from addnorm.symmetry.actions.rules.pointwise import power
+from addnorm.symmetry.actions.rules.shapes import still_vector
 from addnorm.symmetry.actions.system import NoRule, System, by_datum, renumbered
 from addnorm.symmetry.actions.values import NOWHERE, Fixed, FreeShift, Square, State, Value
 
@@ -119,9 +120,7 @@ def vector_norm(call: Call) -> State:
 @rule("rms_norm")
 def rms_norm(call: Call) -> State:
     """x / sqrt(mean(x²) + eps) * g."""
-    state, count = call.operand("input").state, len(call.named["normalized_shape"])
-    if not isinstance(state, Value):
-        raise NoRule
+    state, count = _vectors(call), len(call.named["normalized_shape"])
     axes = list(range(state.datum.dim() - count, state.datum.dim()))
     eps = call.named.get("eps")
     number = torch.tensor(eps if eps else torch.finfo(torch.float32).eps, dtype=torch.float64)
@@ -138,8 +137,8 @@ def rms_norm(call: Call) -> State:
 @rule("layer_norm", "native_layer_norm")
 def layer_norm(call: Call) -> State:
     """(x - mean) / sqrt(variance + eps) * g + c over the last axis."""
-    value = call.operand("input").state
-    if not isinstance(value, Value) or len(call.named["normalized_shape"]) != 1:
+    value = _vectors(call)
+    if len(call.named["normalized_shape"]) != 1:
         raise NoRule
     system = call.system
     for each in value.free:
@@ -153,6 +152,18 @@ def layer_norm(call: Call) -> State:
     weight, bias = call.optional("weight"), call.optional("bias")
     made = gained(system, made, weight) if weight is not None else made
     return shifted(system, made, bias) if bias is not None else made
+
+
+def _vectors(call: Call) -> Value:
+    """The vectors that a norm reads; those that do not move, as after a GELU, still have a mean that it removes.
+
+    Raises:
+        NoRule: they are not numbers of one datum each.
+    """
+    operand = call.operand("input")
+    if isinstance(operand.state, Fixed):
+        return still_vector(call, operand)
+    return require_value(operand.state)
 
 
 def _is_level(tensor: Tensor) -> bool:

@@ -39,6 +39,8 @@ INDEXING = frozenset(
     | {"alias", "clone", "detach", "contiguous", "lift_fresh_copy", "dropout"}
     | {"to", "_to_copy", "type_as", "float", "double"}
 )
+_LIKE = frozenset({"type_as", "expand_as", "view_as", "reshape_as"})
+"""Operations that read the shape or type of their second tensor alone."""
 _RESHAPED = frozenset({"view", "_unsafe_view"})
 
 
@@ -59,7 +61,7 @@ def reindexed(call: Call, tensor: Tensor) -> Any:
 def indexed(call: Call) -> State:
     """Reorder the entries."""
     first, *others = call.operands()
-    if any(not each.constant for each in others) and call.name != "type_as":
+    if any(not each.constant for each in others) and call.name not in _LIKE and not _is_routing(call, first, others):
         raise NoRule
     if call.name == "dropout" and call.named.get("train"):
         raise NoRule
@@ -90,12 +92,33 @@ def indexed(call: Call) -> State:
     )
 
 
+def _is_routing(call: Call, first: Operand, others: list[Operand]) -> bool:
+    """True if rows are selected by the data, and every row has the same forms, so that it does not matter which are."""
+    if call.name not in ("index", "index_select") or any(not isinstance(each.state, Fixed) for each in others):
+        return False
+    if isinstance(first.state, Weight):
+        return True
+    if not isinstance(first.state, Value) or first.state.datum.dim() < 2:
+        return False
+    forms = first.state.forms
+    lead = len(call.named["indices"]) if call.name == "index" else int(call.named["dim"]) + 1
+    rows = forms.reshape(-1, *forms.shape[lead:])
+    return lead < forms.dim() - 1 and not bool((rows != rows[:1]).any())
+
+
 def _each(made: Any, function: Any) -> Any:
     return function(made) if isinstance(made, Tensor) else [function(each) for each in made]
 
 
 def _state(made: Any, function: Any) -> State:
     return function(made) if isinstance(made, Tensor) else tuple(function(each) for each in made)
+
+
+@rule("new_zeros", "new_ones", "new_full", "new_empty", "zeros_like", "ones_like", "full_like", "empty_like")
+def filled(call: Call) -> State:
+    """A tensor of the shape of another, whose numbers it does not read."""
+    del call
+    return Fixed(constant=True)
 
 
 @rule("cat", "stack")

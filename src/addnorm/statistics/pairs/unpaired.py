@@ -16,9 +16,9 @@ Differs from the source: the median as a floor.
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from addnorm.statistics.multiple_testing import PairedTests
 from addnorm.statistics.noise import ROUNDING, Noise, NoiseFloor
 from addnorm.statistics.noisy_variants import Doubt
+from addnorm.statistics.pairs.paired_tests import PairedTests
 from addnorm.statistics.result import FEWEST_SEEDS
 
 
@@ -66,6 +66,7 @@ def unpaired_tests(
     batch = variance.shape[:-1]
     sd = np.sqrt(squares.sum(axis=-1, where=known) / max(residual_df, 1)) if residual_df else np.full(batch, np.nan)
     shape = (*batch, len(pairs))
+    none = NoiseFloor(variance=np.zeros(shape), df=np.full(shape, np.inf), noisy=np.zeros(variance.shape, bool))
     return PairedTests(
         difference=mean[..., first] - mean[..., second],
         standard_error=np.where(tested, error, np.nan),
@@ -79,9 +80,11 @@ def unpaired_tests(
             own_squares=np.where(known, squares, 0.0),
             own_df=np.broadcast_to(df, variance.shape),
         ),
-        floor=NoiseFloor(variance=np.zeros(shape), df=np.full(shape, np.inf), noisy=np.zeros(variance.shape, bool)),
+        floor=none,
         set_apart=np.zeros(variance.shape, bool),
         variant_sd=np.sqrt(variance),
         doubt=Doubt(weight=np.zeros((*shape, 0)), sd=np.zeros((*shape, 0))),
         with_constant=np.zeros(len(pairs), bool),
+        quiet=np.zeros(shape, bool),
+        seeds_differ=none,
     )

@@ -1,5 +1,7 @@
 """YAML in which a repeated name is an error; PyYAML would silently keep the last entry."""
 
+import re
+import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -7,7 +9,6 @@ from typing import Any
 import yaml
 
 from addnorm.errors import InputError
-from addnorm.study.problems import full_width_hint
 
 _FAST: Any = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 """libyaml reads ten times as fast as Python; PyYAML may be installed without it."""
@@ -104,3 +105,26 @@ def _repetitions(node: yaml.Node, path: str, above: tuple[yaml.Node, ...]) -> It
     elif isinstance(node, yaml.SequenceNode):
         for index, entry in enumerate(node.value):
             yield from _repetitions(entry, f"{path}[{index}]", (*above, node))
+
+
+def in_ascii(text: str) -> str:
+    """A text with the marks and digits of a Chinese keyboard as YAML reads them.
+
+    Example:
+        >>> in_ascii("seeds：［0，1，２］")
+        'seeds: [0, 1, 2]'
+    """
+    if text.isascii():
+        return text
+    plain = unicodedata.normalize("NFKC", text).translate(
+        {ord("【"): "[", ord("】"): "]", ord("“"): '"', ord("”"): '"'}
+    )
+    return re.sub(r"([,:])(?=\S)", r"\1 ", plain) if plain != text else text
+
+
+def full_width_hint(text: str) -> str:
+    """Point to the first full-width mark of a YAML text outside quotes and comments: ` Line 3 has …`; empty without one."""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if mark := re.search(r"[：，［］｛｝【】]", re.sub(r"\"[^\"]*\"|'[^']*'|(?:^|\s)#.*", "", line)):
+            return f" Line {number} has the full-width {mark[0]!r}: write {in_ascii(mark[0])!r}."
+    return ""

@@ -1,0 +1,138 @@
+"""Writes docs/shipped-residuals.md, the unusual residuals of Transformers: `python docs/shipped_residuals.py`.
+
+Rows come from the tables of `load_hf`, facts from the catalogue, counts from `addnorm.symmetries` on small models.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import addnorm
+from addnorm.catalogue import ROOMS
+from addnorm.model.shipped_presets import SHIPPED_PRESETS
+from addnorm.outside.hugging_face.shipped.reading import MISSING, TABLES
+from addnorm.reduction import Reduction
+
+SOURCE = "https://github.com/huggingface/transformers/blob/v5.23.0/src/transformers/models"
+COUNTED: Mapping[str, Mapping[str, Any]] = {
+    "variance_keeping": {"residual": "variance_keeping", "placement": "sandwich"},
+    "stream_weight": {"residual": "stream_weight"},
+    "affine": {"residual": "affine"},
+    "initial_state": {"residual": "initial_state"},
+    "block_attention": {"residual": {"kind": "block_attention", "block": 1}},
+    "gated": {"norm": {"kind": "gated", "rank": 2}},
+}
+"""The small model in which the numbers of a joint are counted."""
+UNCOUNTED = {
+    "gated_streams": "not counted: 46 directions are measured and not proven",
+    "hyper_connections": "not counted: the analysis takes minutes and leaves directions unproven",
+}
+"""Joints whose count is not settled, with what `addnorm.symmetries` said."""
+HEAD = """# Residuals of shipped architectures
+
+The classes of Transformers 5.23 whose joints are unusual, each as a joint of this library.
+`addnorm.load_hf` loads a checkpoint of every class of the first table: the stream, its reads and
+its writes are `model.residual` of this library, and the parts named under "theirs" are the modules
+of the class. Tests hold logits, cached decoding, left padding and gradients to those of the class,
+with a difference below 1e-9 in float64.
+
+`addnorm.preset` has the architectures with all joints of this library, at the released sizes; the
+docstring of each says what else the class has. `python docs/shipped_residuals.py` writes this
+page.
+
+"""
+_SIZES = {"vocab": 11, "width": 4, "depth": 2, "heads": 1, "kv_heads": 1, "hidden": 3, "max_seq": 9}
+
+
+def equalities(room: str, kind: str) -> list[str]:
+    """What a mechanism is proved to equal, and where."""
+    return [_equality(reduction) for reduction in ROOMS[room].spec_class(kind).reduces_to() or ()]
+
+
+def _equality(reduction: Reduction) -> str:
+    other = ", ".join(f"{field} {_value(value)}" for field, value in reduction.to.items())
+    held = [f"{name} {value}" for name, value in reduction.settings.items()]
+    if reduction.parameters == "start":
+        held.append("numbers as they start")
+    else:
+        held += [f"all of `{name}` {_number(value)}" for name, value in reduction.parameters.items()]
+    held += [f"{name} {_value(value)}" for name, value in reduction.given.items()]
+    where = f" with {', '.join(held)}" if held else ""
+    return f"{other}{where}{'' if reduction.equal == 'exactly' else ', up to a factor of the stream'}"
+
+
+def _number(value: Any) -> str:
+    return "as at the start" if value == "start" else f"{value}"
+
+
+def _value(value: Any) -> str:
+    if not isinstance(value, Mapping):
+        return f"`{value}`"
+    further = ", ".join(f"{name} {field}" for name, field in value.items() if name != "kind")
+    return f"`{value['kind']}`" + (f" ({further})" if further else "")
+
+
+def count(kind: str) -> str:
+    """The learned numbers of a joint that can matter, of all, in a small model."""
+    if kind not in COUNTED:
+        return UNCOUNTED.get(kind, "no learned numbers")
+    fields: Any = {**_SIZES, "position": "learned", **COUNTED[kind]}
+    model = addnorm.preset("llama", **fields).build(seed=0).double().eval()
+    random = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.3 * torch.randn(parameter.shape, generator=random, dtype=parameter.dtype))
+    parameters = dict(model.named_parameters())
+    names = [name for name in parameters if name.startswith("residual.") or _of_gate(kind, name)]
+    found = addnorm.symmetries(model, torch.arange(18).reshape(2, 9) % 11)
+    return f"{found.effective_of(names)} of {sum(parameters[name].numel() for name in names)} can matter"
+
+
+def _of_gate(kind: str, name: str) -> bool:
+    return kind == "gated" and name.endswith(("norm.up", "norm.down"))
+
+
+def rows() -> list[str]:
+    """The table of the classes that load."""
+    lines = []
+    for kind, table in TABLES.items():
+        room, joint = table.joint
+        folder = preset = kind.removesuffix("_text")
+        refused = " Refused with " + ", ".join(f"{part.part} (`{part.field}`)" for part in table.missing) + "."
+        lines.append(
+            f"| [{table.architecture}]({SOURCE}/{folder}/modeling_{folder}.py) | {room} `{joint}` | {table.theirs} | "
+            f"{'`' + preset + '`' if preset in SHIPPED_PRESETS else '–'} | {table.note or '–'}"
+            f"{refused if table.missing else ''} |"
+        )
+    return lines
+
+
+def page(counts: Mapping[str, str] | None = None) -> str:
+    """The text of docs/shipped-residuals.md.
+
+    Args:
+        counts: the counts by joint; None to make them.
+    """
+    joints = sorted({table.joint for table in TABLES.values()})
+    text = HEAD + "## Classes that load\n\n| class | joint | theirs | preset | |\n|---|---|---|---|---|\n"
+    text += "\n".join(rows()) + "\n\n## Classes that do not\n\n| class | missing |\n|---|---|\n"
+    text += "\n".join(f"| {architecture} | {missing.part} |" for architecture, missing in MISSING.values())
+    text += (
+        "\n\nA load that is refused names the part. `addnorm audit` and `addnorm inspect --terms` take these\n"
+        "classes as they are.\n\n## What the joints equal\n\n"
+        "Every line is held in float64 with all other parameters at random. The count is that of\n"
+        "`addnorm.symmetries` in a model of two layers of width 4: directions of the joint's numbers that\n"
+        "no other parameter can undo.\n"
+    )
+    for room, kind in joints:
+        spec = ROOMS[room].doc(kind)
+        number = counts[kind] if counts is not None and kind in counts else count(kind)
+        lines = "\n".join(f"- equals {line}" for line in equalities(room, kind)) or "- equals nothing else"
+        text += f"\n### {room} `{kind}`\n\n{spec.summary}\n\n{lines}\n- learned numbers: {number}\n"
+    return text
+
+
+if __name__ == "__main__":
+    Path(__file__).with_name("shipped-residuals.md").write_text(page(), encoding="utf-8")

@@ -1,0 +1,210 @@
+"""The parts of `addnorm audit` about all parameters: counts, representatives, and distances between models."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from addnorm.cli._text import print_json
+from addnorm.errors import InputError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from addnorm.outside.targets import Target
+    from addnorm.symmetry.bases.representative import Representative, WeightDistance
+
+
+def about_all_parameters(options: Any, defaults: Any, resolve: "Callable[..., Target]", width: int) -> int:
+    """Run `addnorm audit` with --all, --canonical or --quantise-ready. Returns the exit code.
+
+    Args:
+        options: of `addnorm audit`.
+        defaults: the options that nobody set.
+        resolve: from options and a name to the target.
+        width: of the screen.
+
+    Raises:
+        InputError: there are other options, or two of the three.
+    """
+    from addnorm.redundancy.execution.memory import budget_bytes
+
+    given = {"target": None, "config": None, "inputs": None, "observe": "logits", "plugin": (), "memory": None}
+    alone = replace(options, **given, all=False, json=False, canonical=None, quantise_ready=None, force=False)
+    wanted = [options.all, options.canonical is not None, options.quantise_ready is not None]
+    if alone != defaults or sum(wanted) != 1:
+        raise InputError(
+            "expected no options beside --all, --canonical or --quantise-ready but --config, --inputs, --observe, --memory, "
+            "--plugin, --force and --json, and one of the three at a time."
+        )
+    name = str(options.target)
+    target = resolve(options, name, memory=budget_bytes(options.memory))
+    if options.all:
+        return print_counts(target, options.observe, as_json=options.json, width=width, config=options.config or "")
+    return write_representative(
+        target,
+        name,
+        options.canonical or options.quantise_ready,
+        options.observe,
+        quantise=options.quantise_ready is not None,
+        as_json=options.json,
+        force=options.force,
+        config=options.config or "",
+    )
+
+
+def print_counts(target: "Target", observe: Any, *, as_json: bool, width: int, config: str = "") -> int:
+    """Count the directions of a model's parameters that change nothing: both methods for small models, the structural one at
+    any size for others. Returns the exit code."""
+    import addnorm
+    from addnorm.cli._progress import ProgressReport
+    from addnorm.symmetry.counting import LARGEST
+    from addnorm.symmetry.text import text
+
+    whole = _on_meta(target, config) if target.shrunk else target.model
+    if target.shrunk or sum(each.numel() for each in whole.parameters() if each.is_floating_point()) > LARGEST:
+        return _print_whole(target, whole, observe, as_json=as_json)
+    with ProgressReport("parts", shown=not as_json) as progress:
+        found = addnorm.symmetries(
+            target.model,
+            target.inputs,
+            observe=observe,
+            on_progress=lambda stage, done, total: progress.done(done, total, stage),
+        )
+    content = {**found.to_json(), "target": target.to_json()}
+    print_json(content) if as_json else print(text(content, width=width), end="")
+    return 1 if found.refuted else 0
+
+
+def _on_meta(target: "Target", config: str) -> "nn.Module":
+    """The whole model of a target that does not fit into memory, without numbers."""
+    import json
+
+    import torch
+
+    cls: Any = type(target.model)
+    if target.kind == "checkpoint":
+        settings = cls.config_class.from_pretrained(target.name)
+    else:
+        settings = cls.config_class(**(json.loads(config) if config else {}))
+    with torch.device("meta"):
+        made: nn.Module = cls(settings).eval()
+    return made
+
+
+def _print_whole(target: "Target", whole: "nn.Module", observe: Any, *, as_json: bool) -> int:
+    import torch
+    from torch.utils._pytree import tree_map
+
+    from addnorm.symmetry.bases.representative import cells_of, random_moves
+
+    parameters = sum(each.numel() for each in whole.parameters() if each.is_floating_point())
+    device = next(whole.parameters()).device
+    inputs = tree_map(lambda each: each.to(device) if isinstance(each, torch.Tensor) else each, target.inputs)
+    content: dict[str, Any] = {"target": target.to_json(), "parameters": parameters}
+    if device.type == "meta":
+        content["families"] = cells_of(whole, inputs, observe=observe).sizes()
+    else:
+        moved = random_moves(whole, inputs, observe=observe)
+        content |= moved.to_json()
+    content["redundant"] = sum(content["families"].values())
+    if as_json:
+        print_json(content)
+    else:
+        print(
+            f"{content['parameters']} numbers, at least {content['redundant']} directions of them change nothing "
+            "(changes of basis alone; the graph at full size, without a Jacobian)\n"
+        )
+        print("\n".join(f"{size:12}  {name}" for name, size in content["families"].items()))
+        if "certificate" in content:
+            print("\n" + _certified("all families moved at random at once", content["certificate"]))
+        else:
+            print("\nCounted on the meta device: no weight was read and no move was made.")
+    return 0 if content.get("certificate", {"passed": True})["passed"] else 1
+
+
+def write_representative(
+    target: "Target",
+    name: str,
+    path: Path,
+    observe: Any,
+    *,
+    quantise: bool,
+    as_json: bool,
+    force: bool,
+    config: str = "",
+) -> int:
+    """Write the canonical or the quantise-ready representative. Returns the exit code."""
+    from addnorm.outside.targets.checkpoint_folder import require_checkpoint_class
+    from addnorm.symmetry.bases.representative import canonicalised, quantise_ready_model
+
+    is_folder = path.is_dir() or not path.suffix
+    if is_folder:
+        require_checkpoint_class(target.model, path)
+    if target.shrunk:
+        raise InputError(f"expected a target that fits into memory, got {name}, which fits only with {target.shrunk}.")
+    make = quantise_ready_model if quantise else canonicalised
+    made = make(target.model, target.inputs, observe=observe)
+    if made.certificate.passed or force:
+        _write(target, name, made, path, is_folder=is_folder, config=config)
+    content = {**made.to_json(), "target": target.to_json(), "written": made.certificate.passed or force}
+    if as_json:
+        print_json(content)
+    else:
+        title = f"quantise-ready: {made.choice}" if quantise else "canonical"
+        print(_certified(title, content["certificate"]))
+        print("\n".join(f"{size:12}  {family}" for family, size in content["families"].items()))
+        if made.before is not None and made.after is not None:
+            print("\nerror of weights rounded per row, and of the outputs on the example inputs, before and after")
+            for bits in made.before.weights:
+                one, other = made.before, made.after
+                print(
+                    f"    int{bits}: weights {one.weights[bits]:.4f} -> {other.weights[bits]:.4f}, "
+                    f"outputs {one.outputs[bits]:.4f} -> {other.outputs[bits]:.4f}"
+                )
+        print(f"\n{path}: {'written' if content['written'] else 'not written, because the certificate failed'}")
+    return 0 if made.certificate.passed else 1
+
+
+def _write(target: "Target", name: str, made: "Representative", path: Path, *, is_folder: bool, config: str) -> None:
+    from addnorm.outside.targets.checkpoint_folder import write_checkpoint
+    from addnorm.redundancy.rewriting.stripped_file import write_stripped
+
+    if is_folder:
+        source = Path(name) if target.kind == "checkpoint" else None
+        write_checkpoint(made.model, target.model, [], path, source)
+    else:
+        names: dict[str, tuple[str, ...]] = {"removed": (), "zeroed": (), "changed": (), "float32": ()}
+        write_stripped(made.model, path, names, target=name, config=config)
+
+
+def _certified(title: str, certificate: Mapping[str, Any]) -> str:
+    return (
+        f"{title}: {'certified' if certificate['passed'] else 'CERTIFICATE FAILED'}, largest difference "
+        f"{certificate['exact']:.1e} in float64, {certificate['stored']:.1e} as stored (rounding of the original "
+        f"{certificate['rounding']:.1e}), {certificate['inputs']} inputs"
+    )
+
+
+def distance(one: "Target", other: "Target", observe: Any) -> "WeightDistance | None":
+    """The distance of two models' canonical weights; None where their parameters differ, or a graph is not exported."""
+    from addnorm.symmetry.bases.representative import equal_up_to
+
+    shapes = [{name: each.shape for name, each in target.model.named_parameters()} for target in (one, other)]
+    if shapes[0] != shapes[1]:
+        return None
+    try:
+        return equal_up_to(one.model, other.model, one.inputs, observe=observe)
+    except InputError:  # the comparison of outputs above stands alone
+        return None
+
+
+def distance_text(found: "WeightDistance") -> str:
+    """Say how far two models' weights are apart, up to changes of basis."""
+    families = ", ".join(found.families) or "nothing"
+    if found.equal:
+        return f"weights: equal up to {families} (relative distance as stored {found.as_stored:.1e})"
+    return (
+        f"weights: relative distance {found.as_stored:.3g} as stored, {found.canonical:.3g} up to {families}; "
+        f"{len(found.apart)} parameters differ"
+    )

@@ -1,0 +1,1 @@
+"""Other questions of `addnorm rank`, one file each: what they print."""

@@ -1,0 +1,98 @@
+"""Learned numbers of a mechanism that can matter, and those that are a gauge: another way to write down the same function.
+
+A number is a gauge if other parameters can absorb any change of it: the factor of a branch, which the matrix before it can take
+over. The count is that of the numerical method of `addnorm.symmetries`, in a reduced model of the same depth and mechanisms.
+"""
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import torch
+
+from addnorm.catalogue import JOINT_ROOMS, MECHANISM_ROOMS
+from addnorm.errors import InputError
+from addnorm.model.presets import FIELD_OF_ROOM
+from addnorm.model.spec import ModelSpec
+from addnorm.model.transformer import Transformer
+from addnorm.symmetry.counting import LARGEST, LearnedNumbers, learned_numbers
+from addnorm.testing.contract import shrunk
+
+_SIZES = ({"width": 8, "hidden": 5, "heads": 2}, {"width": 4, "hidden": 3, "heads": 2})
+"""Sizes of reduced models, the first that fits."""
+_SHALLOW = 4
+"""Depth from which the smallest sizes are taken: a count takes seconds, and grows with the cube of the model's numbers."""
+_VOCAB = 27
+"""Tokens. What sees tokens alone must not have fewer inputs than it has numbers."""
+
+
+def reduced(spec: ModelSpec) -> ModelSpec:
+    """Return the spec of a small model with the same mechanisms and depth.
+
+    Raises:
+        InputError: even the smallest has too many numbers for a count.
+    """
+    count = 0
+    for sizes in _SIZES[spec.depth > _SHALLOW :]:
+        heads = {"kv_heads": None if spec.kv_heads is None else 1}
+        small = shrunk(spec, vocab=_VOCAB, max_seq=16, depth=spec.depth, attention="reference", **(sizes | heads))
+        if small.heads == 1:
+            small = replace(small, kv_heads=None)
+        with torch.device("meta"):
+            count = sum(each.numel() for each in Transformer(small).parameters())
+        if count <= LARGEST:
+            return small
+    raise InputError(
+        f"expected at most {LARGEST} numbers in a reduced model, got {count} with {spec.depth} layers of width "
+        f"{_SIZES[-1]['width']}."
+    )
+
+
+def groups_of(model: Transformer, rooms: Sequence[str] = MECHANISM_ROOMS) -> dict[str, list[str]]:
+    """The parameters of each room's mechanism, by room."""
+    groups: dict[str, list[str]] = {}
+    for name, _ in model.named_parameters():
+        for room in rooms:
+            field = FIELD_OF_ROOM[room]
+            # A norm's module is an `input_norm`, …, a bias's one of a branch's body.
+            if f".{field}." in f".{name}" or f"_{field}." in name:
+                groups.setdefault(room, []).append(name)
+                break
+    return groups
+
+
+def identifiable(spec: ModelSpec, groups: Mapping[str, Sequence[str]] | None = None) -> dict[str, LearnedNumbers]:
+    """Count, per group, the learned numbers that can matter when all other parameters may be chosen to fit.
+
+    A rotation of the stream does not count as a change of a mechanism that reads it.
+
+    Args:
+        spec: of any size; its reduced model is analysed.
+        groups: names of parameters by group; if not given, the parameters of each joint, by room.
+
+    Raises:
+        InputError: no reduced model is small enough.
+
+    Example:
+        >>> import addnorm
+        >>> spec = addnorm.preset("llama", vocab=64, width=32, depth=2, heads=2, hidden=64, max_seq=16, residual="rezero")
+        >>> count = identifiable(spec)["residual"]
+        >>> count.numbers, count.matter
+        (4, 0)
+    """
+    named = None if groups is None else tuple((group, tuple(names)) for group, names in groups.items())
+    return dict(_counted(reduced(spec), named))
+
+
+@functools.lru_cache(maxsize=64)
+def _counted(
+    spec: ModelSpec, groups: tuple[tuple[str, tuple[str, ...]], ...] | None
+) -> tuple[tuple[str, LearnedNumbers], ...]:
+    with torch.device("meta"):
+        chosen = groups_of(Transformer(spec), JOINT_ROOMS) if groups is None else dict(groups)
+    if not chosen:
+        return ()
+    model = spec.build(seed=0).eval()
+    model.residual.advance(10**6)  # a schedule begins as the identity, where nothing of a branch matters
+    tokens = torch.arange(_VOCAB).reshape(3, 9)
+    return tuple(learned_numbers(model, tokens, chosen, upright="embedding.weight").items())

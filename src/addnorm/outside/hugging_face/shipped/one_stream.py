@@ -1,0 +1,394 @@
+"""Tables of classes with one stream."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from addnorm.catalogue import ROOMS
+from addnorm.outside.hugging_face.shipped import (
+    LayerInputs,
+    Missing,
+    ShippedBranch,
+    ShippedClass,
+    attend,
+    copy_rows,
+    first,
+)
+
+_TOWERS = (r"model\.(vision_tower|vision_adapter|vision_projection|audio_tower|multi_modal_projector)\..*",)
+
+
+def _capped(logits: Tensor, cap: float | None) -> Tensor:
+    return logits if cap is None else torch.tanh(logits / cap) * cap
+
+
+def _in_sandwich(layer: Any) -> tuple[ShippedBranch, ...]:
+    """Branches with a norm on the input and one on the output, by the names that most classes give them."""
+    return (
+        ShippedBranch(
+            body=layer.self_attn,
+            role="attention",
+            input_norm=layer.input_layernorm,
+            output_norm=layer.post_attention_layernorm,
+        ),
+        ShippedBranch(
+            body=layer.mlp,
+            role="feedforward",
+            input_norm=layer.pre_feedforward_layernorm,
+            output_norm=layer.post_feedforward_layernorm,
+        ),
+    )
+
+
+class Beam(ShippedClass):
+    """`BeamForCausalLM`: depth-scaled sum."""
+
+    kind, architecture, placement = "beam", "BeamForCausalLM", "sandwich"
+    joint = ("residual", "depth_scaled")
+    theirs = "gated attention, experts, norms"
+    note = "The embeddings count as the first term, so that the first branch is the second."
+
+    def residual(self, config: Any) -> Mapping[str, Any]:
+        return {"kind": "depth_scaled"}
+
+    def branches(self, layer: Any, index: int) -> Sequence[ShippedBranch]:
+        return _in_sandwich(layer)
+
+    def logits(self, logits: Tensor, config: Any) -> Tensor:
+        return _capped(logits, config.final_logit_softcapping)
+
+
+class MuseSpark(ShippedClass):
+    """The language model of `MuseSparkForConditionalGeneration`: variance-keeping gate."""
+
+    kind, architecture, placement = "muse_spark", "MuseSparkForConditionalGeneration", "sandwich"
+    stack, text_config = "model.language_model", "text_config"
+    joint = ("residual", "variance_keeping")
+    theirs = "attention, experts, norms"
+    note = "1 - beta² is cut off at 1e-3: a gate beyond 0.9995 has no gradient."
+    beside = _TOWERS
+
+    def residual(self, config: Any) -> Mapping[str, Any]:
+        return {"kind": "variance_keeping", "temperature": config.residual_gate_temperature}
+
+    def fill(self, residual: Any, stack: Any) -> Sequence[nn.Module | nn.Parameter]:
+        gates = [
+            gate
+            for layer in stack.layers
+            for gate in (layer.post_attention_residual_gate, layer.post_feedforward_residual_gate)
+        ]
+        copy_rows(residual.gate, [gate.gate for gate in gates])
+        return gates
+
+    def branches(self, layer: Any, index: int) -> Sequence[ShippedBranch]:
+        return _in_sandwich(layer)
+
+    def logits(self, logits: Tensor, config: Any) -> Tensor:
+        return _capped(logits * config.output_multiplier, config.final_logit_softcapping)
+
+
+class Doge(ShippedClass):
+    """`DogeForCausalLM`: per-channel stream weight."""
+
+    kind, architecture = "doge", "DogeForCausalLM"
+    joint = ("residual", "stream_weight")
+    theirs = "attention with a dynamic mask, experts, norms"
+    note = "With `is_moe` the class's routing mixes tokens of a full pass: its own decoding differs from it too."
+
+    def residual(self, config: Any) -> Mapping[str, Any]:
+        return {"kind": "stream_weight"}
+
+    def fill(self, residual: Any, stack: Any) -> Sequence[nn.Module | nn.Parameter]:
+        weights = [weight for layer in stack.layers for weight in (layer.input_residual, layer.post_attention_residual)]
+        copy_rows(residual.weight, weights)
+        return weights
+
+
+def _route(module: Any, x: Any, given: LayerInputs) -> Tensor:
+    output, given.passed_on["router"] = module(x, given.passed_on.get("router"))
+    result: Tensor = output
+    return result
+
+
+class Zaya(ShippedClass):
+    """`ZayaForCausalLM`: affine residual."""
+
+    kind, architecture = "zaya", "ZayaForCausalLM"
+    returns_more = True
+    joint = ("residual", "affine")
+    theirs = "attention with convolutions, experts whose routers pass states on, norms, affine map of the embeddings"
+    note = "Of two shifts per branch one is redundant: only r s + h t matters. The class keeps its stream in float32."
+
+    def residual(self, config: Any) -> Mapping[str, Any]:
+        return {"kind": "affine"}
+
+    def fill(self, residual: Any, stack: Any) -> Sequence[nn.Module | nn.Parameter]:
+        scalings = [
+            scaling
+            for layer in stack.layers
+            for scaling in (layer.post_attention_residual_scale, layer.post_mlp_residual_scale)
+        ]
+        for ours, theirs in (("stream", "residual"), ("output", "hidden_states")):
+            copy_rows(getattr(residual, f"{ours}_scale"), [getattr(one, f"{theirs}_scale") for one in scalings])
+            copy_rows(getattr(residual, f"{ours}_shift"), [getattr(one, f"{theirs}_bias") for one in scalings])
+        return scalings
+
+    def branches(self, layer: Any, index: int) -> Sequence[ShippedBranch]:
+        attention, experts = super().branches(layer, index)
+        return (
+            ShippedBranch(
+                body=attention.body,
+                role="attention",
+                input_norm=attention.input_norm,
+                call=lambda module, x, given: first(
+                    module(hidden_states=x, **given.without("prev_router_hidden_states"))
+                ),
+            ),
+            ShippedBranch(body=experts.body, role="feedforward", input_norm=experts.input_norm, call=_route),
+        )
+
+
+class AXK2(ShippedClass):
+    """`AXK2ForCausalLM`: gated norms."""
+
+    kind, architecture = "axk2", "AXK2ForCausalLM"
+    joint = ("norm", "gated")
+    theirs = "latent attention with an indexer, experts, plain norms"
+    note = "The norm is the joint: its gains do not fold into the next matrices, and a shut gate halves them."
+
+    def norm(self, config: Any) -> Mapping[str, Any]:
+        return {"kind": "gated", "rank": config.gated_norm_rank, "eps": config.rms_norm_eps}
+
+    def branches(self, layer: Any, index: int) -> Sequence[ShippedBranch]:
+        return tuple(
+            ShippedBranch(body=part.body, role=part.role, input_norm=_as_ours(part.input_norm))
+            for part in super().branches(layer, index)
+        )
+
+    def fill(self, residual: Any, stack: Any) -> Sequence[nn.Module | nn.Parameter]:
+        norms = [norm for layer in stack.layers for norm in (layer.input_layernorm, layer.post_attention_layernorm)]
+        return [norm for norm in norms if hasattr(norm, "mlp")]
+
+
+def _as_ours(norm: Any) -> nn.Module:
+    """A gated norm of this library with the numbers of theirs; a plain one as it is."""
+    if not hasattr(norm, "mlp"):
+        plain: nn.Module = norm
+        return plain
+    rank, width = norm.mlp.fc1.weight.shape
+    ours = ROOMS["norm"].make("gated", rank=rank, eps=norm.norm.variance_epsilon).build(width, shift=False)
+    ours = ours.to(norm.norm.weight.dtype)
+    with torch.no_grad():
+        for name, weight in (("weight", norm.norm), ("down", norm.mlp.fc1), ("up", norm.mlp.fc2)):
+            getattr(ours, name).copy_(weight.weight)
+    made: nn.Module = ours
+    return made
+
+
+class SmolLM3(ShippedClass):
+    """`SmolLM3ForCausalLM`: the plain sum; every fourth layer without positions."""
+
+    kind, architecture = "smollm3", "SmolLM3ForCausalLM"
+    joint = ("position", "interleaved_rope")
+    theirs = "attention (rotary in three of four layers), feed-forward branches, norms"
+    note = "The joint is position by layer, as in `interleaved_rope`."
+
+
+class Llama4(ShippedClass):
+    """`Llama4ForCausalLM`: the plain sum; every fourth layer without positions."""
+
+    kind, architecture = "llama4_text", "Llama4ForCausalLM"
+    joint = ("position", "interleaved_rope")
+    theirs = "attention (rotary in three of four layers, temperature by position in the fourth), experts, norms"
+    note = "The joint is position by layer, as in `interleaved_rope`."
+
+    def branches(self, layer: Any, index: int) -> Sequence[ShippedBranch]:
+        return (
+            ShippedBranch(body=layer.self_attn, role="attention", input_norm=layer.input_layernorm),
+            ShippedBranch(
+                body=layer.feed_forward,
+                role="feedforward",
+                input_norm=layer.post_attention_layernorm,
+                call=lambda module, x, given: first(module(x)).view(x.shape),
+            ),
+        )
+
+
+def _attend_by_index(module: Any, x: Any, given: LayerInputs) -> Tensor:
+    """Attention whose choice of keys goes on to the next layer."""
+    arguments = given.without("prev_topk_indices", "input_ids")
+    output, _, given.passed_on["keys"] = module(
+        hidden_states=x, prev_topk_indices=given.passed_on.get("keys"), **arguments
+    )
+    result: Tensor = output
+    return result
+
+
+class MistralLarge4(ShippedClass):
+    """The language model of `MistralLarge4ForConditionalGeneration`: the plain sum; some layers without positions."""
+
+    kind, architecture = "mistral_large4", "MistralLarge4ForConditionalGeneration"
+    returns_more = True
+    stack, text_config = "model.language_model", "text_config"
+    joint = ("position", "interleaved_rope")
+    theirs = "latent attention with an indexer and shared keys, experts, norms"
+    note = "The joint is position by layer, as in `interleaved_rope`."
+    beside = _TOWERS
+
+    def branches(self, layer: Any, index: int) -> Sequence[ShippedBranch]:
+        attention, feed_forward = super().branches(layer, index)
+        return (
+            ShippedBranch(
+                body=attention.body, role="attention", input_norm=attention.input_norm, call=_attend_by_index
+            ),
+            feed_forward,
+        )
+
+    def logits(self, logits: Tensor, config: Any) -> Tensor:
+        return _capped(logits, config.final_logit_softcapping)
+
+
+class _PerLayerTable(nn.Module):
+    """Addition of a layer of Gemma 4 to the stream from its own slice of a table of tokens, without its norm."""
+
+    def __init__(self, layer: Any) -> None:
+        super().__init__()
+        self.gate, self.projection, self.activation = (
+            layer.per_layer_input_gate,
+            layer.per_layer_projection,
+            layer.act_fn,
+        )
+
+    def forward(self, x: Tensor, entries: Tensor) -> Tensor:
+        added: Tensor = self.projection(self.activation(self.gate(x)) * entries)
+        return added
+
+
+class _Experts(nn.Module):
+    """Gemma 4's feed-forward branch: a dense part, and experts that read the stream with norms of their own."""
+
+    def __init__(self, layer: Any) -> None:
+        super().__init__()
+        self.input, self.mlp, self.router, self.experts = (
+            layer.pre_feedforward_layernorm,
+            layer.mlp,
+            layer.router,
+            layer.experts,
+        )
+        self.after_mlp, self.before_experts, self.after_experts = (
+            layer.post_feedforward_layernorm_1,
+            layer.pre_feedforward_layernorm_2,
+            layer.post_feedforward_layernorm_2,
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        flat = x.reshape(-1, x.shape[-1])
+        _, weights, chosen = self.router(flat)
+        sparse = self.experts(self.before_experts(flat), chosen, weights).reshape(x.shape)
+        both: Tensor = self.after_mlp(self.mlp(self.input(x))) + self.after_experts(sparse)
+        return both
+
+
+class Gemma4(ShippedClass):
+    """`Gemma4ForCausalLM`: tables of tokens per layer as a third branch, and a fixed factor of the stream after each layer."""
+
+    kind, architecture, placement = "gemma4_text", "Gemma4ForCausalLM", "sandwich"
+    joint = ("residual", "affine")
+    theirs = "attention with shared keys and a value norm, experts, norms, tables of tokens per layer"
+    note = "The factor of a layer is a buffer; under norms it only weighs later layers against earlier ones."
+
+    def residual(self, config: Any) -> Mapping[str, Any]:
+        return {"kind": "affine"}
+
+    def fill(self, residual: Any, stack: Any) -> Sequence[nn.Module | nn.Parameter]:
+        for index, layer in enumerate(stack.layers):
+            last = (index + 1) * (len(residual.sites) // len(stack.layers)) - 1
+            for name in ("stream_scale", "output_scale"):
+                getattr(residual, name)[last].fill_(layer.layer_scalar.item())
+        residual.requires_grad_(False)
+        return ()
+
+    def branches(self, layer: Any, index: int) -> Sequence[ShippedBranch]:
+        attention, feed_forward = _in_sandwich(layer)
+        attention = ShippedBranch(
+            body=attention.body,
+            role="attention",
+            input_norm=attention.input_norm,
+            output_norm=attention.output_norm,
+            call=lambda module, x, given: attend(
+                module, x, LayerInputs(arguments=given.without("per_layer_input"), passed_on=given.passed_on)
+            ),
+        )
+        if layer.enable_moe_block:
+            feed_forward = ShippedBranch(body=_Experts(layer), role="feedforward", output_norm=feed_forward.output_norm)
+        if not layer.hidden_size_per_layer_input:
+            return attention, feed_forward
+        table = ShippedBranch(
+            body=_PerLayerTable(layer),
+            role="feedforward",
+            output_norm=layer.post_per_layer_input_norm,
+            call=lambda module, x, given: module(x, given.arguments["per_layer_input"]),
+        )
+        return attention, feed_forward, table
+
+    def logits(self, logits: Tensor, config: Any) -> Tensor:
+        return _capped(logits, config.final_logit_softcapping)
+
+
+class _Unembedding(nn.Module):
+    """The norm before NeoMME's head, and the projection to the narrower space of its table."""
+
+    def __init__(self, norm: Any, projection: Any) -> None:
+        super().__init__()
+        self.norm, self.projection = norm, projection
+
+    def forward(self, x: Tensor) -> Tensor:
+        narrow: Tensor = self.norm(x) @ self.projection.weight
+        return narrow
+
+
+class NeoMME(ShippedClass):
+    """`NeoMMEForMaskedLM`: attention reads a mixture of the stream and the embeddings."""
+
+    kind, architecture, objective = "neomme", "NeoMMEForMaskedLM", "masked"
+    joint = ("residual", "initial_state")
+    theirs = "attention with value embeddings, norms, factorised embeddings and head"
+    note = (
+        "The mixture is read and not kept; with norms that have no gain only the quotient of its two numbers matters."
+    )
+    beside = (r"model\.patch_embeddings\..*", r"model\.image_.*")
+
+    def residual(self, config: Any) -> Mapping[str, Any]:
+        return {"kind": "initial_state", "alpha": config.residual_multiplier}
+
+    def fill(self, residual: Any, stack: Any) -> Sequence[nn.Module | nn.Parameter]:
+        lambdas = [layer.lambdas for layer in stack.layers]
+        copy_rows(residual.mixture, lambdas)
+        return lambdas
+
+    def branches(self, layer: Any, index: int) -> Sequence[ShippedBranch]:
+        attention, feed_forward = super().branches(layer, index)
+        return (
+            ShippedBranch(
+                body=attention.body,
+                role="attention",
+                input_norm=attention.input_norm,
+                call=lambda module, x, given: first(module(x, **given.without("initial_hidden_states"))),
+            ),
+            feed_forward,
+        )
+
+    def final_norm(self, theirs: Any, stack: Any) -> nn.Module:
+        return _Unembedding(stack.final_norm, theirs.unembedding_projection)
+
+
+MISSING = (
+    (
+        "embedding_gemma2",
+        "EmbeddingGemma2Model",
+        Missing(part="a head: the class returns embeddings of texts, and has no logits"),
+    ),
+)
+"""Classes that no table can describe, with the part that is missing."""

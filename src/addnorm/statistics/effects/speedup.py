@@ -1,0 +1,296 @@
+r"""Worth of a variant in compute: how much of it the reference needs for the variant's loss.
+
+The reference's loss falls with the compute C of a run, and a variant that is worth a factor m of compute has the loss that the
+reference would have at m C:
+
+    L_ref(C) = limit + A C^-alpha,          L(C) = limit + A (m C)^-alpha.
+
+All of it is fitted jointly to the mean losses at every size, weighted by their runs: limit, A, alpha and m, with limit >= 0.
+Given alpha the model is linear in limit, A and A m^-alpha, so a search over alpha is enough. Three sizes leave limit and alpha
+badly determined, and m well: it is the difference of the losses over the slope of the curve between the sizes, which every pair
+of limit and alpha that fits has in common. Two sizes do not determine the limit, which is 0 then.
+
+*Limit and exponent given* (marin): A is that of each size, so that the curve goes through the reference's loss there,
+
+    log m = mean over sizes of log( (L_ref - limit) / (L - limit) ) / alpha + log(C_ref / C).
+
+*Interval.* log m is a smooth function of the mean losses. With g_j its derivatives by the two means at size j, and n_j seeds
+that reference and variant share there,
+
+    Var(log m) = sum_j  var_s( g_j,ref L_ref,s + g_j,own L_s ) / n_j,
+
+each size with its own noise, on Satterthwaite's degrees of freedom of Student's t. What the seeds at one size have in common
+cancels nearly: g_j has opposite signs for the two. Without shared seeds the two parts are added. Why not one noise for all
+sizes: small models are often noisier, and with noise 4 : 2 : 1 an interval of pooled noise holds the truth in 91 % only.
+
+Source: Hoffmann et al. 2022, arXiv:2203.15556 (the form of the law); the delta method: any text; the second form:
+https://github.com/marin-community/marin/blob/main/experiments/grug/moe/agent.md.
+Differs from the source: one law of compute, and an interval.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+from scipy.optimize import nnls
+from scipy.special import stdtrit
+
+from addnorm.errors import InputError
+from addnorm.fields import JsonFields
+from addnorm.statistics.noise import ROUNDING
+
+_EXPONENTS = np.geomspace(0.01, 2.0, 61)
+"""Exponents that the search begins with; published ones lie between 0.03 and 0.6."""
+_NEAR = 1.25
+"""Factor on the compute of the smallest and largest runs within which the law counts as known."""
+_STEP = 1e-6
+"""Relative step of numerical derivatives."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SizeRuns:
+    """Losses of both models at one size."""
+
+    size: str
+    reference: Float[np.ndarray, " seed"]
+    variant: Float[np.ndarray, " other_seed"]
+    reference_compute: float
+    variant_compute: float
+    shared_seeds: bool = False
+    """True if place s of both is one seed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurveLaw(JsonFields):
+    """limit + coefficient · C^-exponent."""
+
+    limit: float
+    coefficient: float
+    exponent: float
+
+    def at(self, compute: float) -> float:
+        """Loss of the reference with that compute."""
+        return self.limit + self.coefficient * compute**-self.exponent
+
+    def compute_for(self, loss: float) -> float | None:
+        """Compute with which the reference has that loss; None for a loss that it never reaches."""
+        above = loss - self.limit
+        return (self.coefficient / above) ** (1 / self.exponent) if above > 0 else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Speedup(JsonFields):
+    """A variant's compute is worth `worth` times as much of the reference's."""
+
+    worth: float
+    interval: tuple[float, float] | None
+    """None without runs that repeat others."""
+    df: float | None
+    law: CurveLaw | None
+    """Fitted to all sizes; None if limit and exponent were given and each size has a coefficient of its own."""
+    by_size: tuple[float | None, ...]
+    """The worth at each size alone, by the same curve; None where the reference never reaches the loss."""
+    outside: tuple[str, ...]
+    """Sizes at which the reference would need compute outside the range of its runs."""
+
+
+def speedup(
+    sizes: Sequence[SizeRuns],
+    *,
+    limit: float | None = None,
+    exponent: float | None = None,
+    confidence: float = 0.95,
+) -> Speedup:
+    """Compute that the reference needs for the variant's losses, over that of the variant.
+
+    Args:
+        sizes: at least two, or one with limit and exponent given.
+        limit: loss that no compute goes below; fitted unless given.
+        exponent: of the law; fitted unless given.
+        confidence: of the interval.
+
+    Raises:
+        InputError: too few sizes, a loss that is not finite or not above the limit, or a reference whose loss does not fall.
+
+    Example:
+        >>> sizes = [
+        ...     SizeRuns(
+        ...         size=f"{c:g}",
+        ...         reference=np.full(3, 1.6 + 80 * c**-0.1),
+        ...         variant=np.full(3, 1.6 + 80 * (1.2 * c) ** -0.1),
+        ...         reference_compute=c,
+        ...         variant_compute=c,
+        ...     )
+        ...     for c in (1e17, 1e18, 1e19)
+        ... ]
+        >>> round(speedup(sizes).worth, 3), round(speedup(sizes, limit=1.6, exponent=0.1).worth, 3)
+        (1.2, 1.2)
+    """
+    _check(sizes, limit, exponent)
+    means = np.array([[at.reference.mean(), at.variant.mean()] for at in sizes])
+    if limit is not None and exponent is not None:
+        centred = _centred(sizes, limit, exponent)
+        estimate, law = centred(means), None
+        by_size = [math.exp(each) for each in _log_ratios(sizes, means, limit, exponent)]
+        derivatives = _derivatives(centred, means)
+    else:
+        fit = _Fit(sizes, limit, exponent)
+        estimate, law = fit.solve(means)
+        derivatives = fit.influence(estimate, law)
+        needed = [law.compute_for(float(loss)) for loss in means[:, 1]]
+        by_size = [None if c is None else c / at.variant_compute for c, at in zip(needed, sizes, strict=True)]  # type: ignore[misc]
+    variance, df = _variance(sizes, derivatives)
+    interval = None
+    if df is not None and variance > 0:
+        half = float(stdtrit(df, (1 + confidence) / 2)) * math.sqrt(variance)
+        interval = (math.exp(estimate - half), math.exp(estimate + half))
+    spent = [at.reference_compute for at in sizes]
+    outside = [
+        at.size
+        for at, each in zip(sizes, by_size, strict=True)
+        if each is None or not min(spent) / _NEAR <= each * at.variant_compute <= _NEAR * max(spent)
+    ]
+    return Speedup(
+        worth=math.exp(estimate),
+        interval=interval,
+        df=df if interval is not None else None,
+        law=law,
+        by_size=tuple(by_size),
+        outside=tuple(outside) if law is not None else (),
+    )
+
+
+def _check(sizes: Sequence[SizeRuns], limit: float | None, exponent: float | None) -> None:
+    if exponent is not None and not exponent > 0:
+        raise InputError(f"exponent: expected a positive number, got {exponent}.")
+    if len(sizes) < 2 and (limit is None or exponent is None):
+        raise InputError(
+            f"speedup: expected runs at two sizes or more, got {len(sizes)}. Add a size, or give the law of the loss with "
+            "--limit and --exponent."
+        )
+    for at in sizes:
+        losses = np.concatenate([at.reference, at.variant])
+        if not np.isfinite(losses).all():
+            raise InputError(f"size {at.size}: expected finite losses, got a run that diverged. Leave its variant out.")
+        if limit is not None and min(at.reference.mean(), at.variant.mean()) <= limit:
+            raise InputError(f"limit: expected a number below every mean loss, got {limit} at size {at.size}.")
+    ordered = sorted(sizes, key=lambda at: at.reference_compute)
+    if len({at.reference_compute for at in sizes}) < len(sizes):
+        raise InputError(
+            "speedup: expected another compute at every size, got two sizes of the same. Check the column."
+        )
+    if len(sizes) > 1 and ordered[0].reference.mean() <= ordered[-1].reference.mean():
+        raise InputError(
+            f"speedup: expected a reference whose loss falls with its compute, got {ordered[0].reference.mean():.4g} at size "
+            f"{ordered[0].size} and {ordered[-1].reference.mean():.4g} at size {ordered[-1].size}. Check the column of compute."
+        )
+
+
+def _log_ratios(sizes: Sequence[SizeRuns], means: np.ndarray, limit: float, exponent: float) -> np.ndarray:
+    compute = np.log([at.reference_compute / at.variant_compute for at in sizes])
+    return np.asarray(np.log((means[:, 0] - limit) / (means[:, 1] - limit)) / exponent + compute)
+
+
+def _centred(sizes: Sequence[SizeRuns], limit: float, exponent: float) -> Callable[[np.ndarray], float]:
+    return lambda means: float(_log_ratios(sizes, means, limit, exponent).mean())
+
+
+def _derivatives(function: Callable[[np.ndarray], float], means: np.ndarray) -> Float[np.ndarray, "size 2"]:
+    made = np.zeros_like(means)
+    for place in np.ndindex(means.shape):
+        step = np.zeros_like(means)
+        step[place] = _STEP * means[place]
+        made[place] = (function(means + step) - function(means - step)) / (2 * step[place])
+    return made
+
+
+class _Fit:
+    """The joint fit over sizes, for a fixed design."""
+
+    def __init__(self, sizes: Sequence[SizeRuns], limit: float | None, exponent: float | None) -> None:
+        self.limit = 0.0 if limit is None and len(sizes) == 2 else limit
+        self.exponent = exponent
+        # Compute in units of its geometric mean: powers of 1e20 lose every digit of a least-squares fit.
+        logs = np.log([[at.reference_compute, at.variant_compute] for at in sizes])
+        self.centre = float(logs[:, 0].mean())
+        self.logs = logs - self.centre
+        self.weights = np.sqrt([[at.reference.size, at.variant.size] for at in sizes])
+
+    def _solved(self, means: np.ndarray, exponent: float) -> tuple[float, np.ndarray]:
+        """Sum of squares, and limit, A and A m^-alpha that are not negative."""
+        powers = np.exp(-exponent * self.logs)
+        columns = [np.ones_like(powers), powers * [1.0, 0.0], powers * [0.0, 1.0]]
+        target = means if self.limit is None else means - self.limit
+        columns = columns if self.limit is None else columns[1:]
+        matrix = np.stack([(self.weights * each).ravel() for each in columns], axis=1)
+        found, size = nnls(matrix, (self.weights * target).ravel())
+        return float(size**2), found if self.limit is None else np.array([self.limit, *found])
+
+    def solve(self, means: np.ndarray) -> tuple[float, CurveLaw]:
+        """log m, and the law."""
+        exponent = self.exponent
+        if exponent is None:
+            costs = [self._solved(means, each)[0] for each in _EXPONENTS]
+            place = int(np.argmin(costs))
+            low, high = _EXPONENTS[max(place - 1, 0)], _EXPONENTS[min(place + 1, len(_EXPONENTS) - 1)]
+            exponent = _smallest(lambda each: self._solved(means, each)[0], float(low), float(high))
+        limit, own, other = self._solved(means, exponent)[1]
+        if own <= 0 or other <= 0:
+            raise InputError(
+                "speedup: expected losses that a law of compute fits, got none that fall. Check the columns."
+            )
+        coefficient = float(own) * math.exp(exponent * self.centre)
+        return math.log(own / other) / exponent, CurveLaw(
+            limit=float(limit), coefficient=coefficient, exponent=exponent
+        )
+
+    def influence(self, worth: float, law: CurveLaw) -> Float[np.ndarray, "size 2"]:
+        """Derivatives of log m by the mean losses, from the linearised fit; a parameter at its bound is held there."""
+        shifted = self.logs + np.array([0.0, worth])
+        falling = law.coefficient * np.exp(-law.exponent * (shifted + self.centre))
+        columns = [-law.exponent * falling * [0.0, 1.0], falling]
+        at_bound = not _EXPONENTS[0] * 1.001 < law.exponent < _EXPONENTS[-1] * 0.999
+        if self.exponent is None and not at_bound:
+            columns.append(-falling * shifted)
+        if self.limit is None and law.limit > 0:
+            columns.append(np.ones_like(falling))
+        jacobian = np.stack([(self.weights * each).ravel() for each in columns], axis=1)
+        row = np.linalg.pinv(jacobian, rcond=1e-10)[0].reshape(self.weights.shape)
+        return np.asarray(row * self.weights)
+
+
+def _smallest(cost: Callable[[float], float], low: float, high: float) -> float:
+    """Golden-section search on the logarithm."""
+    share = (math.sqrt(5) - 1) / 2
+    a, b = math.log(low), math.log(high)
+    for _ in range(40):
+        c, d = b - share * (b - a), a + share * (b - a)
+        a, b = (a, d) if cost(math.exp(c)) < cost(math.exp(d)) else (c, b)
+    return math.exp((a + b) / 2)
+
+
+def _away(losses: np.ndarray) -> np.ndarray:
+    """Deviations from the mean; none where they are rounding."""
+    away = losses - losses.mean()
+    return np.where(np.abs(away).max() > ROUNDING * np.abs(losses).max(), away, 0.0)
+
+
+def _variance(sizes: Sequence[SizeRuns], derivatives: np.ndarray) -> tuple[float, float | None]:
+    """Variance of log m, and its degrees of freedom; None where no run repeats another."""
+    pairs = [(_away(at.reference), _away(at.variant)) for at in sizes]
+    parts = []  # variance and degrees of freedom, of each size by itself
+    for (own, other), g, at in zip(pairs, derivatives, sizes, strict=True):
+        together = at.shared_seeds
+        for away in [g[0] * own + g[1] * other] if together else [g[0] * own, g[1] * other]:
+            parts.append((float(away @ away), away.size, away.size - 1))
+    if any(df == 0 for _, _, df in parts):
+        # A size without repeated runs has the noise of the others: better than none, if noise is even over the sizes.
+        total = sum(df for _, _, df in parts)
+        if not total:
+            return 0.0, None
+        return sum(squares for squares, _, _ in parts) / total * sum(1 / number for _, number, _ in parts), float(total)
+    means = [(squares / df / number, df) for squares, number, df in parts]
+    variance = sum(part for part, _ in means)
+    return variance, variance**2 / sum(part**2 / df for part, df in means) if variance else None

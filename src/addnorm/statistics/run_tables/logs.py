@@ -1,0 +1,84 @@
+"""Logs of training scripts that print their evaluations: modded-nanogpt and those made from it, and nanochat.
+
+    step:1390/1390 val_loss:3.2775 train_time:79532ms step_avg:57.22ms        modded-nanogpt, parameter-golf
+    Step 05000 | Validation bpb: 0.812345                                     nanochat; with `step 05000/05000 (100.00%) | …`
+
+A folder has one file per run. Numbers are named as the line names them (`val_loss`, `train_time`), those of nanochat `val/bpb`
+and `core_metric`, as it names them for W&B. The last value counts. A run whose last evaluation is before the last step that the
+log announces has not ended.
+
+Source: KellerJordan/modded-nanogpt, `train_gpt.py`; karpathy/nanochat, `scripts/base_train.py`.
+Differs from the source: nothing.
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from addnorm.errors import InputError, did_you_mean
+from addnorm.statistics.run_tables.files import read_text
+
+_EVALUATED = re.compile(r"^step:(?P<step>\d+)/(?P<steps>\d+)\s(?P<rest>.*\bval_\w+:.*)$", re.MULTILINE)
+_NUMBER = re.compile(r"\b([a-z]\w*):(-?(?:\d+\.?\d*(?:e[+-]?\d+)?|nan|inf))(?:ms|s)?(?=\s|$)")
+_NANOCHAT = re.compile(r"^Step (?P<step>\d+) \| (?P<name>Validation bpb|CORE metric): (?P<value>\S+)$", re.MULTILINE)
+_NANOCHAT_STEPS = re.compile(r"^step \d+/(?P<steps>\d+) \(", re.MULTILINE)
+_NAMES = {"Validation bpb": "val/bpb", "CORE metric": "core_metric"}
+_SUFFIXES = (".txt", ".log")
+
+
+def log_files(folder: Path) -> list[Path]:
+    """Files below a folder that may be logs."""
+    return sorted(path for path in folder.rglob("*") if path.suffix.lower() in _SUFFIXES and path.is_file())
+
+
+def holds_logs(folder: Path) -> bool:
+    """True if one of the files below a folder is a log that is read here."""
+    return folder.is_dir() and any(_evaluations(_text(path)) for path in log_files(folder)[:20])
+
+
+def read_logs(folder: Path, metric: str) -> list[tuple[str, dict[str, Any]]]:
+    """The last evaluation of every log: its place, and the cells `run_name`, `state`, `step` and one per number.
+
+    Files without an evaluation (readmes, scripts) are passed over; one that begins a run and evaluates nothing is a run that
+    has not ended.
+
+    Raises:
+        InputError: no log has the metric.
+    """
+    rows, known = [], set()
+    for path in log_files(folder):
+        found = _evaluations(_text(path))
+        known |= {name for _, _, values in found for name in values}
+        with_metric = [each for each in found if metric in each[2]]
+        if not found:
+            continue
+        step, steps, values = (with_metric or found)[-1]
+        ended = steps is None or step >= steps
+        cells = {"run_name": path.relative_to(folder).with_suffix("").as_posix(), "step": step, metric: None, **values}
+        rows.append((str(path), {**cells, "state": "finished" if ended else "unfinished"}))
+    if metric not in known:
+        raise InputError(
+            f"{folder}: expected a number {metric!r} in the logs, got {', '.join(sorted(known)) or 'none'}."
+            f"{did_you_mean(metric, known)} Name one with --columns loss=NAME."
+        )
+    return rows
+
+
+def _text(path: Path) -> str:
+    try:
+        return read_text(path)
+    except InputError:
+        return ""  # no text: not a log
+
+
+def _evaluations(text: str) -> list[tuple[int, int | None, dict[str, str]]]:
+    """Step, last step and numbers of every evaluation, in the order of the log."""
+    found: list[tuple[int, int | None, dict[str, str]]] = [
+        (int(line["step"]), int(line["steps"]), dict(_NUMBER.findall(line["rest"])))
+        for line in _EVALUATED.finditer(text)
+    ]
+    steps = [int(line["steps"]) for line in _NANOCHAT_STEPS.finditer(text)]
+    last = steps[-1] if steps else None
+    return found + [
+        (int(line["step"]), last, {_NAMES[line["name"]]: line["value"]}) for line in _NANOCHAT.finditer(text)
+    ]

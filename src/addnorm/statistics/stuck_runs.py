@@ -1,0 +1,178 @@
+r"""Runs that got stuck: a variant whose losses fall into two groups far apart, such as runs that never leave a plateau.
+
+Every t test fails there. With one model that gets stuck in a tenth of its runs, five seeds of it show none in 59 % of the
+studies: its mean is then too good by a tenth of the gap, its spread says nothing of it, and 36 to 49 % of studies make a false
+claim. No number of the study can correct what it has not seen. Where a stuck run is seen, it is said.
+
+**Groups.** For variant v, let b_s be the median over the other variants u of y(u, s) - median over seeds of y(u, .), the
+seed's effect as the others feel it, and r_s = y(v, s) - b_s. The sorted r_s are divided at their largest gap g. With w the
+standard deviation within the two groups (n - 2 degrees of freedom) and sigma_o^2 the median of the other variants' variances,
+over that of chi^2 per degree of freedom,
+
+    g > 6 max(w, sigma_o)      and, with w > 2 sigma_o, also      g > t(0.9995; n - 2) w
+
+and g > margin calls the upper group stuck. The most significant variant goes first; its upper group is then left out of
+everybody's b_s, since its gap is in the seed effects of the others. Of two variants, a gap in their difference belongs to the
+one that is higher at fewer seeds.
+
+Why medians: one stuck run must not move the seed's effect, or shift every other variant at that seed. Why a second condition: a
+noisy variant with few seeds has large gaps by chance, and its own spread has n - 2 degrees of freedom. With three runs, a noisy
+variant and a stuck run cannot be told apart, and nothing is said.
+
+Source: none; the rule is this project's. `benchmarks/instrument.py stuck` simulates how often it warns.
+Differs from the source: nothing.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float
+from scipy.special import betaincinv, chdtri, stdtrit
+
+from addnorm.statistics.table import LossTable
+
+TIMES = 6.0
+"""Gap between the groups, in standard deviations, that is called two groups."""
+_FEWEST = 4
+"""Runs of a variant below which a noisy one cannot be told from one that got stuck."""
+_UNEVEN = 2.0
+_TAIL = 0.9995
+
+
+@dataclass(frozen=True, kw_only=True)
+class StuckRuns:
+    """The runs of one variant that ended far above its others."""
+
+    variant: str
+    seeds: tuple[int, ...]
+    """Seeds at which it got stuck."""
+    runs: int
+    """Runs of the variant that count."""
+    gap: float
+    """Distance between the lowest stuck run and the highest other one, in nats per token."""
+    unstuck: Mapping[str, float] = field(default_factory=dict)
+    """Mean difference from each reference over the seeds at which neither got stuck."""
+
+    @property
+    def share(self) -> tuple[float, float, float]:
+        """Share of stuck runs, and the ends of its 95 % Clopper-Pearson interval."""
+        stuck, runs = len(self.seeds), self.runs
+        low = float(betaincinv(stuck, runs - stuck + 1, 0.025))
+        high = float(betaincinv(stuck + 1, runs - stuck, 0.975)) if stuck < runs else 1.0
+        return stuck / runs, low, high
+
+    def mirrored(self) -> "StuckRuns":
+        """The same with every difference negated."""
+        return replace(self, unstuck={name: 0.0 - difference for name, difference in self.unstuck.items()})
+
+    def to_json(self) -> dict[str, Any]:
+        """The runs as plain JSON values."""
+        share, low, high = self.share
+        return {
+            "variant": self.variant,
+            "seeds": list(self.seeds),
+            "runs": self.runs,
+            "gap": self.gap,
+            "share": share,
+            "share_interval": [low, high],
+            "unstuck": dict(self.unstuck),
+        }
+
+
+def stuck_cells(
+    values: Float[np.ndarray, "variant seed"], present: Bool[np.ndarray, "variant seed"], least: float = 0.0
+) -> tuple[Bool[np.ndarray, "variant seed"], Float[np.ndarray, " variant"]]:
+    """Find the runs of each variant that lie far above its others.
+
+    Args:
+        values: losses; entries outside `present` are ignored.
+        present: which trained variant has a counted run at which seed.
+        least: smallest gap that counts: among near-copies, six standard deviations may be nothing.
+
+    Returns:
+        The stuck runs, and the gap of each variant that has some; 0 elsewhere.
+    """
+    stuck, gaps = np.zeros(present.shape, bool), np.zeros(len(present))
+    tested = np.flatnonzero(present.sum(axis=-1) >= _FEWEST)
+    if tested.size < 2:
+        return stuck, gaps
+    # At most as many steps as there are variants: each step takes one out.
+    while True:
+        known = np.where(present & ~stuck, values, np.nan)[tested]
+        centred = known - np.nanmedian(known, axis=-1, keepdims=True)
+        best, members, gap = 1.0, np.zeros(0, int), 0.0
+        chosen = -1
+        for place in np.flatnonzero(gaps[tested] == 0):
+            excess, upper, distance = _division(np.delete(centred, place, axis=0), known[place])
+            if excess > best and distance > least:
+                best, members, gap, chosen = excess, upper, distance, int(tested[place])
+        if chosen < 0:
+            return stuck, gaps
+        stuck[chosen, members] = True
+        gaps[chosen] = gap
+
+
+def _division(others: np.ndarray, own: np.ndarray) -> tuple[float, np.ndarray, float]:
+    """By how many times the largest gap exceeds what is allowed, the columns of the upper group, and the gap."""
+    nothing = (0.0, np.zeros(0, int), 0.0)
+    effect = np.nanmedian(np.where(np.isnan(others).all(axis=0), 0.0, others), axis=0)
+    columns = np.flatnonzero(~np.isnan(own) & ~np.isnan(others).all(axis=0))
+    if columns.size < _FEWEST:
+        return nothing
+    columns = columns[np.argsort((own - effect)[columns], kind="stable")]
+    residual = (own - effect)[columns]
+    steps = np.diff(residual)
+    place = int(steps.argmax()) + 1
+    lower, upper = residual[:place], residual[place:]
+    if len(others) == 1 and upper.size >= lower.size:
+        return nothing
+    within_df = residual.size - 2
+    within = float(np.sqrt((lower.var() * lower.size + upper.var() * upper.size) / within_df))
+    # Of one other variant nothing is left, and the groups' own spread is all there is.
+    sigma = _typical_sd(others - effect) if len(others) > 1 else 0.0
+    needed = TIMES * max(within, sigma)
+    if within > _UNEVEN * sigma:
+        needed = max(needed, float(stdtrit(within_df, _TAIL)) * within)
+    gap = float(steps[place - 1])
+    return (gap / needed if needed > 0 else 0.0), columns[place:], gap
+
+
+def _typical_sd(residuals: np.ndarray) -> float:
+    """Standard deviation of a typical variant, which neither a noisy nor a stuck one moves."""
+    df = np.maximum((~np.isnan(residuals)).sum(axis=-1) - 1, 1)
+    with np.errstate(invalid="ignore"):
+        squares = np.nansum((residuals - np.nanmean(residuals, axis=-1, keepdims=True)) ** 2, axis=-1)
+    return float(np.sqrt(np.median(squares / chdtri(df, 0.5))))
+
+
+def stuck_runs(table: LossTable, references: tuple[str, ...], margin: float) -> tuple[StuckRuns, ...]:
+    """The variants of a table some of whose runs got stuck, with their differences on the seeds that did not.
+
+    Args:
+        table: the losses.
+        references: variants that the others are compared with.
+        margin: largest difference that counts as none; a smaller gap is none either.
+    """
+    trained = table.present & ~table.constant[:, None]
+    stuck, gaps = stuck_cells(table.losses, trained, margin)
+    found = []
+    for row in np.flatnonzero(gaps > 0):
+        name = table.distinct[row]
+        unstuck = {}
+        for other in references:
+            column = table.row(other)
+            both = trained[row] & trained[column] & ~stuck[row] & ~stuck[column]
+            if column != row and both.any():
+                unstuck[other] = float((table.losses[row] - table.losses[column])[both].mean())
+        found.append(
+            StuckRuns(
+                variant=name,
+                seeds=tuple(table.seeds[place] for place in np.flatnonzero(stuck[row])),
+                runs=int(trained[row].sum()),
+                gap=float(gaps[row]),
+                unstuck=unstuck,
+            )
+        )
+    return tuple(found)

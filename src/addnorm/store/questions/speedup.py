@@ -1,0 +1,206 @@
+"""`addnorm.speedup`: what variants are worth in compute, time or steps of the reference."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from addnorm.errors import InputError, UnknownName
+from addnorm.statistics.effects.equal_loss import EqualLoss, steps_to_equal_loss
+from addnorm.statistics.effects.speedup import SizeRuns, Speedup
+from addnorm.statistics.effects.speedup import speedup as fitted_speedup
+from addnorm.statistics.measure import Metric
+from addnorm.statistics.run_tables import Run, Source
+from addnorm.store.questions.source import SizedSource, read_curves, read_sizes
+from addnorm.words import Sentence, say
+
+Verdict = Literal["worth more", "worth less", "undecided"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Worths:
+    """Worth of every variant in units of the reference's compute or steps; the confidence is that of all intervals."""
+
+    reference: str
+    of: Literal["compute", "steps"]
+    measure: Metric
+    confidence: float
+    sizes: tuple[str, ...]
+    variants: Mapping[str, Speedup | EqualLoss]
+    warnings: tuple[Sentence, ...]
+
+    def __getitem__(self, variant: str) -> Speedup | EqualLoss:
+        """The answer for that variant.
+
+        Raises:
+            KeyError: no such variant.
+        """
+        return self.variants[variant]
+
+    def verdict(self, variant: str) -> Verdict:
+        """`worth more` or `worth less` than the reference's, where the interval is wholly above or below 1."""
+        interval = self.variants[variant].interval
+        if interval is None or interval[0] <= 1 <= interval[1]:
+            return "undecided"
+        return "worth more" if interval[0] > 1 else "worth less"
+
+    def to_json(self) -> dict[str, Any]:
+        """The answers as plain JSON values."""
+        return {
+            "reference": self.reference,
+            "of": self.of,
+            "metric": self.measure.name,
+            "unit": self.measure.unit,
+            "confidence": self.confidence,
+            "sizes": list(self.sizes),
+            "variants": [
+                {"variant": name, "verdict": self.verdict(name), **answer.to_json()}
+                for name, answer in self.variants.items()
+            ],
+            "warnings": [str(warning) for warning in self.warnings],
+        }
+
+
+def speedup(
+    source: Source,
+    *,
+    of: Literal["compute", "steps"] = "compute",
+    reference: str | None = None,
+    variants: Sequence[str] = (),
+    limit: float | None = None,
+    exponent: float | None = None,
+    confidence: float = 0.95,
+    columns: Mapping[str, str] | None = None,
+    unit: str | None = None,
+) -> Worths:
+    """Estimate what variants are worth: a factor on the compute, or on the steps, that the reference needs for their loss.
+
+    The command is `addnorm rank --as speedup` or `--as steps`.
+
+    Args:
+        source: a table. For `compute`, one row per run with the column `compute` (FLOPs, hours, or another cost), at two sizes
+            or more. For `steps`, one row per run and evaluation, with the column `step`.
+        of: what the factor is on.
+        reference: the first variant unless given.
+        variants: the only variants to compare; all others unless given.
+        limit: loss that no compute goes below; fitted unless given.
+        exponent: of the law of the loss; fitted unless given.
+        confidence: of all intervals together.
+        columns: names of the columns, also of `size`, `compute` and `step`.
+        unit: of the loss, for what is shown.
+
+    Raises:
+        InputError: the table cannot be read or lacks compute or steps, or its losses follow no falling law.
+        UnknownName: no such variant.
+
+    Example:
+        >>> rows = [
+        ...     {"variant": v, "seed": s, "compute": c, "loss": 1.6 + 88 * (m * c) ** -0.1 + 0.001 * np.sin(5 * s + c % 7)}
+        ...     for v, m in (("base", 1.0), ("deep", 1.3))
+        ...     for c in (1e17, 1e18, 1e19)
+        ...     for s in range(3)
+        ... ]
+        >>> worth = addnorm.speedup(rows)
+        >>> round(worth["deep"].worth, 2), worth.verdict("deep")
+        (1.3, 'worth more')
+    """
+    if not 0.5 < confidence < 1:
+        raise InputError(f"confidence: expected a number between 0.5 and 1, got {confidence}. For 95 % give 0.95.")
+    if of == "steps":
+        if limit is not None or exponent is not None:
+            raise InputError(
+                "steps: expected no limit or exponent, got one. They belong to a law of compute: leave them out."
+            )
+        curves, measure, notes = read_curves(source, columns, unit)
+        base, chosen = _chosen(tuple(curves), reference, variants)
+        each = 1 - (1 - confidence) / len(chosen)
+        answers: dict[str, Speedup | EqualLoss] = {
+            name: steps_to_equal_loss(curves[name], curves[base], confidence=each) for name in chosen
+        }
+        notes = (*notes, say("steps_of_longer_runs"))
+        sizes: tuple[str, ...] = ()
+    else:
+        table = read_sizes(source, columns, "lower", unit)
+        measure, notes = table.measure, table.warnings
+        base, chosen = _chosen(table.variants, reference, variants)
+        each = 1 - (1 - confidence) / len(chosen)
+        answers = {}
+        for name in chosen:
+            of_sizes = _sizes(table, name, base)
+            answers[name] = fitted_speedup(of_sizes, limit=limit, exponent=exponent, confidence=each)
+            notes = (*notes, *_about(name, answers[name], of_sizes, limit))
+        sizes = tuple(at.size for at in table.sizes)
+    return Worths(
+        reference=base,
+        of=of,
+        measure=measure,
+        confidence=confidence,
+        sizes=sizes,
+        variants=answers,
+        warnings=tuple(dict.fromkeys(notes)),
+    )
+
+
+def _chosen(known: Sequence[str], reference: str | None, variants: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    for name in (*variants, *([reference] if reference is not None else [])):
+        if name not in known:
+            raise UnknownName("variant", name, known)
+    base = reference or known[0]
+    chosen = tuple(name for name in (variants or known) if name != base)
+    if not chosen:
+        raise InputError(
+            f"speedup: expected a variant beside the reference {base!r}, got none. Add its runs to the table."
+        )
+    return base, chosen
+
+
+def _sizes(table: SizedSource, name: str, base: str) -> list[SizeRuns]:
+    made = []
+    for at in table.sizes:
+        own, other = ({run.seed: run for run in at.runs if run.variant == each} for each in (name, base))
+        if not own or not other:
+            continue
+        made.append(
+            SizeRuns(
+                size=at.size,
+                reference=_losses(other),
+                variant=_losses(own),
+                reference_compute=_compute(other, at.size),
+                variant_compute=_compute(own, at.size),
+                shared_seeds=own.keys() == other.keys(),
+            )
+        )
+    if not made:
+        raise InputError(
+            f"{name}: expected a size that {base!r} has runs of too, got none. Where both differ in compute, name the column "
+            "of sizes with --columns size=NAME."
+        )
+    return made
+
+
+def _losses(runs: Mapping[int, Run]) -> np.ndarray:
+    return np.array([runs[seed].loss if runs[seed].loss is not None else np.inf for seed in sorted(runs)], dtype=float)
+
+
+def _compute(runs: Mapping[int, Run], size: str) -> float:
+    spent = [run.compute for run in runs.values()]
+    known = [each for each in spent if each is not None]
+    if len(known) < len(spent):
+        where = next(run.where for run in runs.values() if run.compute is None)
+        raise InputError(
+            f"{where}: expected the compute of the run{f' of size {size}' if size else ''}, got none. Name its column, such as "
+            "FLOPs or hours, with --columns compute=NAME."
+        )
+    return float(np.mean(known))
+
+
+def _about(name: str, answer: Speedup | EqualLoss, sizes: Sequence[SizeRuns], limit: float | None) -> list[Sentence]:
+    notes = []
+    if isinstance(answer, Speedup) and answer.outside:
+        notes.append(say("speedup_outside", variant=name, sizes=", ".join(answer.outside)))
+    if len(sizes) == 2 and limit is None:
+        notes.append(say("speedup_two_sizes"))
+    if answer.interval is None:
+        notes.append(say("speedup_without_noise", variant=name))
+    return notes

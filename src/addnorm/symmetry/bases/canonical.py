@@ -1,0 +1,186 @@
+"""The canonical representative: gains are one, every group element is fixed by the weights themselves.
+
+    matrix     both sides of a cell get one diagonal Gram matrix, D = T A Tᵀ = T^-T B T^-1, in falling order
+    complex    both sides get one length
+    scale      both sides get one length
+    rotation   the Gram matrix of all that reads and writes the stream becomes diagonal, in falling order
+    signs      the longest entry of every coordinate becomes positive (complex: real), first those of the stream
+    units      ordered by their lengths
+
+Lengths do not depend on rotations, and Gram matrices not on the bases on the other side, so that the order of the steps does
+not matter; cells with nothing between them (two linear maps in a row) are swept until nothing changes. Two copies that differ
+by any of these groups have the same representative, up to rounding, if the Gram matrices have different eigenvalues.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from scipy import sparse
+from scipy.sparse import csgraph
+from torch import Tensor
+
+from addnorm.symmetry.bases.change import Place, Weights, centred_plane, fold_gains, places, rescale, transform
+from addnorm.symmetry.bases.channels import Cell, Cells
+
+_SWEEPS = 30
+_STILL = 1e-13
+
+
+def canonical(found: Cells, weights: Weights) -> Weights:
+    """Return the canonical representative.
+
+    Args:
+        found: the cells.
+        weights: in float64; not changed.
+    """
+    made = {name: each.clone() for name, each in weights.items()}
+    fold_gains(found, made)
+    held = places(found)
+    basis_axes = {(each.parameter, each.axis) for given in held.values() for each in given}
+    turned = [at for at, cell in enumerate(found.cells) if cell.kind in ("rotation", "centred rotation")]
+    for _ in range(_SWEEPS):
+        change = 0.0
+        for at, given in held.items():
+            if given and at not in turned:
+                change = max(change, _settle(found.cells[at], given, made))
+        if change < _STILL:
+            break
+    for at in turned:
+        if held.get(at):
+            _upright(found.cells[at], held[at], made, bases=basis_axes)
+    for at, given in held.items():
+        if given and at not in turned:
+            _point(found.cells[at], given, made)
+    for order in unit_orders(found, made):
+        for parameter, axis, index, sorted_index in order:
+            moved = made[parameter].movedim(axis, 0)
+            moved[index] = moved[sorted_index].clone()
+    return made
+
+
+def _rows(given: Sequence[Place], weights: Weights, *, dual: bool) -> Tensor:
+    """All entries along one side of a cell, [coordinate, entry]."""
+    parts = [
+        weights[each.parameter].movedim(each.axis, 0)[each.index].reshape(len(each.index), -1)
+        for each in given
+        if each.dual == dual
+    ]
+    return torch.cat(parts, 1) if parts else torch.zeros(len(given[0].index), 0, dtype=torch.float64)
+
+
+def _settle(cell: Cell, given: list[Place], weights: Weights) -> float:
+    """Fix the element of a cell up to signs and angles; return how far it was from the identity."""
+    one, other = _rows(given, weights, dual=False), _rows(given, weights, dual=True)
+    if not float(one.norm()) or not float(other.norm()):
+        return 0.0
+    if cell.kind == "matrix":
+        matrix = _balanced(one, other)
+        if matrix is None:
+            return 0.0
+        transform(weights, given, matrix)
+        return float((matrix.abs() - torch.eye(len(matrix), dtype=torch.float64)).abs().max())
+    factor = float((other.norm() / one.norm()).sqrt())
+    rescale(weights, given, factor)
+    return abs(factor - 1)
+
+
+def _point(cell: Cell, given: list[Place], weights: Weights) -> None:
+    """Fix the signs and angles of a cell by its entries, which have fixed bases along all other axes by now."""
+    one = _rows(given, weights, dual=False)
+    if not one.numel() or cell.kind == "positive":
+        return
+    if cell.kind == "complex":
+        at = int(one.norm(dim=0).argmax())
+        a, b = (one[:, at] / one[:, at].norm()).tolist()
+        transform(weights, given, torch.tensor([[a, b], [-b, a]], dtype=torch.float64))
+        return
+    transform(weights, given, _signed(torch.eye(cell.size, dtype=torch.float64), one))
+
+
+def _balanced(one: Tensor, other: Tensor) -> Tensor | None:
+    """T with T A Tᵀ = T^-T B T^-1 diagonal; None if a side does not span the cell."""
+    factor, info = torch.linalg.cholesky_ex(one @ one.T)
+    if int(info):
+        return None
+    values, vectors = torch.linalg.eigh(factor.T @ (other @ other.T) @ factor)
+    values, vectors = values.flip(0), vectors.flip(1)
+    if float(values[-1]) <= 1e-12 * float(values[0]):
+        return None
+    matrix: Tensor = values.pow(0.25)[:, None] * vectors.T @ torch.linalg.inv(factor)
+    return matrix
+
+
+def _signed(matrix: Tensor, rows: Tensor) -> Tensor:
+    """The matrix with the signs for which every coordinate's longest entry is positive."""
+    after = matrix @ rows
+    longest = after.gather(1, after.abs().argmax(1, keepdim=True))
+    return torch.where(longest < 0, -matrix, matrix)
+
+
+def _upright(cell: Cell, given: list[Place], weights: Weights, *, bases: set[tuple[str, int]]) -> None:
+    """Make the Gram matrix of all that reads and writes a stream diagonal; tables, whose other axis has no basis, fix signs."""
+    size = cell.size
+    plane = centred_plane(size) if cell.kind == "centred rotation" else torch.eye(size, dtype=torch.float64)
+    rows = torch.cat([_rows(given, weights, dual=False), _rows(given, weights, dual=True)], 1)
+    rows = plane.T @ rows
+    _, vectors = torch.linalg.eigh(rows @ rows.T)
+    tables = [each for each in given if not any(name == each.parameter and axis != each.axis for name, axis in bases)]
+    fixed = [_rows(tables, weights, dual=is_dual) for is_dual in (False, True)] if tables else [rows]
+    turn = _signed(vectors.flip(1).T, plane.T @ torch.cat(fixed, 1) if tables else rows)
+    matrix = plane @ turn @ plane.T
+    if cell.kind == "centred rotation":
+        matrix = matrix + 1 / size
+    for each in given:
+        moved = weights[each.parameter].movedim(each.axis, 0)
+        moved[each.index] = torch.tensordot(matrix, moved[each.index], 1)
+
+
+def unit_orders(found: Cells, weights: Weights) -> list[list[tuple[str, int, Tensor, Tensor]]]:
+    """For every hidden layer, the axes that hold its units, and the order of falling lengths.
+
+    A unit is a set of channels that follow each other through an activation or a product, with one entry on every axis.
+    """
+    given = found.given
+    links = [(one, other) for one, other in given._alike]
+    if not links:
+        return []
+    number = int(found.component.max()) + 1
+    rows = np.concatenate([found.component[one[(one >= 0) & (other >= 0)]] for one, other in links])
+    columns = np.concatenate([found.component[other[(one >= 0) & (other >= 0)]] for one, other in links])
+    graph = sparse.csr_matrix((np.ones(len(rows), bool), (rows, columns)), shape=(number, number))
+    _, unit = csgraph.connected_components(graph, directed=False)
+    linked = np.zeros(number, bool)
+    linked[rows] = linked[columns] = True
+    # Outputs have an order, and so have the parts of heads.
+    for each in given.pinned:
+        linked[np.isin(unit, unit[found.component[each[each >= 0]]])] = False
+    for cell in found.cells:
+        if cell.roles:
+            linked[np.isin(unit, unit[cell.components])] = False
+    signature: dict[int, list[tuple[int, int]]] = {}
+    for at, use in enumerate(given.uses):
+        component = np.where(use.channels >= 0, found.component[use.channels], -1)
+        for place in np.flatnonzero((component >= 0) & linked[np.maximum(component, 0)]).tolist():
+            signature.setdefault(int(unit[component[place]]), []).append((at, place))
+    layers: dict[tuple[int, ...], list[list[tuple[int, int]]]] = {}
+    for held in signature.values():
+        layers.setdefault(tuple(at for at, _ in held), []).append(held)
+    made = []
+    for units in layers.values():
+        if len(units) < 2:
+            continue
+        lengths = torch.zeros(len(units), dtype=torch.float64)
+        for row, unit_places in enumerate(units):
+            for at, place in unit_places:
+                use = given.uses[at]
+                lengths[row] += weights[use.parameter].select(use.axis, place).square().sum()
+        order = torch.argsort(lengths, descending=True, stable=True)
+        axes = []
+        for column, (at, _) in enumerate(units[0]):
+            use = given.uses[at]
+            index = torch.tensor([each[column][1] for each in units])
+            # An axis of a fused gate and up projection holds two places of every unit: one column each.
+            axes.append((use.parameter, use.axis, index, index[order]))
+        made.append(axes)
+    return made

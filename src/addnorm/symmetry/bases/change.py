@@ -1,0 +1,193 @@
+"""Elements of the groups, applied to the axes of weights: gains folded away, and a matrix per cell."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from addnorm.symmetry.bases.channels import Cell, Cells, Gain
+
+Weights = dict[str, Tensor]
+"""Parameters by name, in float64."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A part of an axis of a parameter that holds one whole cell, in the cell's order."""
+
+    parameter: str
+    axis: int
+    index: Tensor
+    """int64[coordinate]: place of every coordinate along the axis."""
+    dual: bool
+    """True if the entries along the axis are multiplied by the inverse transpose."""
+
+
+def places(found: Cells) -> dict[int, list[Place]]:
+    """Return the places of every cell, by its number; of each parameter's axis the first use counts, all others agree.
+
+    A cell that some axis holds in part has no place and is left out.
+    """
+    number = np.full(int(found.component.max(initial=-1)) + 1, -1)
+    order = np.zeros(len(number), np.int64)
+    for at, cell in enumerate(found.cells):
+        number[cell.components] = at
+        order[cell.components] = np.arange(cell.size)
+    made: dict[int, list[Place]] = {at: [] for at in range(len(found.cells))}
+    broken: set[int] = set()
+    seen: set[tuple[str, int]] = set()
+    for use in found.given.uses:
+        if (use.parameter, use.axis) in seen:
+            continue
+        seen.add((use.parameter, use.axis))
+        component = np.where(use.channels >= 0, found.component[use.channels], -1)
+        held = np.where(component >= 0, number[component], -1)
+        parity = found.parity[use.channels] ^ use.dual
+        for at in np.unique(held[held >= 0]).tolist():
+            mine = np.flatnonzero(held == at)
+            size = found.cells[at].size
+            # Several heads may hold the same cell one after the other.
+            for part in np.split(mine, range(size, len(mine), size)):
+                coordinates = order[component[part]]
+                if len(part) != size or len(np.unique(coordinates)) != size or len(np.unique(parity[part])) > 1:
+                    broken.add(at)
+                    break
+                index = torch.from_numpy(part[np.argsort(coordinates)].copy())
+                made[at].append(Place(use.parameter, use.axis, index, bool(parity[part[0]])))
+    return {at: each for at, each in made.items() if at not in broken}
+
+
+def transform(weights: Weights, given: list[Place], matrix: Tensor) -> None:
+    """Apply one element to a cell, in place."""
+    inverse = torch.linalg.inv(matrix).T if any(each.dual for each in given) else matrix
+    for each in given:
+        weight = weights[each.parameter]
+        moved = weight.movedim(each.axis, 0)
+        moved[each.index] = torch.tensordot(inverse if each.dual else matrix, moved[each.index], 1)
+
+
+def rescale(weights: Weights, given: list[Place], factor: float) -> None:
+    """Apply a scale to a cell of one coordinate, in place."""
+    for each in given:
+        moved = weights[each.parameter].movedim(each.axis, 0)
+        moved[each.index] *= 1 / factor if each.dual else factor
+
+
+def fold_gains(found: Cells, weights: Weights) -> tuple[str, ...]:
+    """Multiply gains into the matrices that read what they multiply, or into those that write it, in place.
+
+    Returns:
+        The parameters that are neutral now. A gain with a zero among its factors stays.
+    """
+    names: dict[str, None] = {}
+    for gains, readers in ((found.folded, True), (found.absorbed, False)):
+        for gain in gains:
+            factor = factor_of(gain, weights)
+            if not bool((factor != 0).all()):
+                continue
+            by_channel = np.full(found.given.count, -1)
+            by_channel[gain.after if readers else gain.before] = np.arange(len(factor))
+            seen: set[tuple[str, int]] = set()
+            for use in found.given.uses:
+                at = np.where(use.channels >= 0, by_channel[use.channels], -1)
+                if not (at >= 0).any() or (use.parameter, use.axis) in seen:
+                    continue
+                seen.add((use.parameter, use.axis))
+                moved = weights[use.parameter].movedim(use.axis, 0)
+                held = torch.from_numpy(np.flatnonzero(at >= 0))
+                numbers = factor[torch.from_numpy(at[at >= 0])]
+                # Readers take the gain over; a norm's shift stands behind the gain, and is divided by it.
+                numbers = numbers if use.dual or not readers else 1 / numbers
+                moved[held] *= numbers.reshape(-1, *[1] * (moved.dim() - 1))
+            names[gain.parameter] = None
+    for gain in (*found.folded, *found.absorbed):
+        if gain.parameter in names:
+            weights[gain.parameter].reshape(-1)[torch.from_numpy(gain.index)] = 1.0 - gain.offset
+    return tuple(names)
+
+
+def factor_of(gain: Gain, weights: Mapping[str, Tensor]) -> Tensor:
+    """The factor of every channel."""
+    return weights[gain.parameter].reshape(-1)[torch.from_numpy(gain.index)] + gain.offset
+
+
+def random_element(cell: Cell, generator: torch.Generator) -> Tensor:
+    """Draw an element of a cell's group, well conditioned."""
+    size = cell.size
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    if cell.kind == "rotation":
+        return rotation(normal(size, size))
+    if cell.kind == "centred rotation":
+        plane = centred_plane(size)
+        return plane @ rotation(normal(size - 1, size - 1)) @ plane.T + 1 / size
+    if cell.kind == "complex":
+        length, angle = torch.exp(0.5 * normal(1)), 3 * normal(1)
+        cosine, sine = length * torch.cos(angle), length * torch.sin(angle)
+        return torch.stack([torch.cat([cosine, -sine]), torch.cat([sine, cosine])])
+    if cell.kind == "matrix":
+        scales = torch.exp(0.3 * normal(size))
+        return rotation(normal(size, size)) @ torch.diag(scales) @ rotation(normal(size, size))
+    return torch.exp(0.5 * normal(1, 1))
+
+
+def rotation(given: Tensor) -> Tensor:
+    """The orthogonal factor of a square matrix, with determinant one."""
+    made, triangle = torch.linalg.qr(given)
+    made = made * torch.sign(triangle.diagonal())
+    if len(made) and float(torch.linalg.det(made)) < 0:
+        made[:, 0] *= -1
+    return made
+
+
+def centred_plane(size: int) -> Tensor:
+    """An orthonormal basis of the vectors whose entries add up to zero, [size, size - 1] (Helmert)."""
+    made = torch.zeros(size, size - 1, dtype=torch.float64)
+    for at in range(1, size):
+        made[:at, at - 1] = 1.0
+        made[at, at - 1] = -float(at)
+        made[:, at - 1] /= (at * (at + 1)) ** 0.5
+    return made
+
+
+def moved_at_random(found: Cells, weights: Weights, seed: int) -> Weights:
+    """Draw an element of every group and a factor of every gain, and apply them all.
+
+    Args:
+        found: the cells.
+        weights: in float64; not changed.
+        seed: of the draw.
+    """
+    made = {name: each.clone() for name, each in weights.items()}
+    fold_gains(found, made)
+    generator = torch.Generator().manual_seed(seed)
+    for at, given in places(found).items():
+        if given:
+            transform(made, given, random_element(found.cells[at], generator))
+    _unfold(found, made, generator)
+    return made
+
+
+def _unfold(found: Cells, weights: Weights, generator: torch.Generator) -> None:
+    """Draw gains, and divide what took them over; the reverse of `fold_gains`."""
+    drawn: dict[str, Tensor] = {}
+    for gain in (*found.folded, *found.absorbed):
+        if gain.parameter not in drawn:
+            shape = weights[gain.parameter].numel()
+            drawn[gain.parameter] = torch.exp(0.3 * torch.randn(shape, generator=generator, dtype=torch.float64))
+    inverse = {name: 1 / each for name, each in drawn.items()}
+    for gain in (*found.folded, *found.absorbed):
+        if bool((factor_of(gain, weights) != 1).any()):
+            continue  # it has a zero, and was not folded
+        weights[gain.parameter].reshape(-1)[torch.from_numpy(gain.index)] = (
+            inverse[gain.parameter][torch.from_numpy(gain.index)] - gain.offset
+        )
+    fold_gains(found, weights)
+    for gain in (*found.folded, *found.absorbed):
+        weights[gain.parameter].reshape(-1)[torch.from_numpy(gain.index)] = (
+            drawn[gain.parameter][torch.from_numpy(gain.index)] - gain.offset
+        )

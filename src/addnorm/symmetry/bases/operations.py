@@ -1,0 +1,344 @@
+"""Operations on the channels of a graph, one method each: linear maps, sums and products, norms.
+
+The state of a tensor is the channel of its every entry, a parameter with its axes, or data that does not move.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, fx
+
+from addnorm.symmetry.bases.channels import NOBODY, AxisUse, Gain, Ids, Requirements
+
+
+class NoRequirement(Exception):
+    """The operation has no rule for these arguments."""
+
+
+@dataclass(frozen=True)
+class Entries:
+    """A tensor whose entries are numbers of channels."""
+
+    first: Tensor
+    """int64[*shape]: the channel; -1 where the entry is zero."""
+    second: Tensor | None = None
+    """The other channel of a rotation by position."""
+    plain: bool = True
+    """False where entries of one token have different factors."""
+    squared: bool = False
+
+
+@dataclass(frozen=True)
+class WeightAxes:
+    name: str
+    axes: tuple[int, ...]
+    """Axis of the parameter at every axis of the tensor."""
+    offset: float = 0.0
+
+
+@dataclass(frozen=True)
+class Data:
+    """Numbers that do not move."""
+
+    constant: bool
+
+
+ChannelState = Entries | WeightAxes | Data | tuple[Any, ...]
+
+
+def stop(given: Requirements, state: Any) -> None:
+    if isinstance(state, Entries):
+        for each in (state.first, state.second):
+            if each is not None:
+                given.kind(ids_of(each.unique()), "still")
+                given.pinned.append(ids_of(each.unique()))
+    elif isinstance(state, WeightAxes):
+        given.frozen.add(state.name)
+    elif isinstance(state, tuple):
+        for each in state:
+            stop(given, each)
+
+
+def still(node: fx.Node) -> Any:
+    value = node.meta.get("val")
+    return tuple(Data(False) for _ in value) if isinstance(value, list | tuple) else Data(False)
+
+
+def ids_of(tensor: Tensor) -> Ids:
+    return tensor.reshape(-1).numpy()
+
+
+def varies_along(tensor: Tensor) -> list[bool]:
+    """For each axis, whether entries differ along it."""
+    return [bool((tensor != tensor.narrow(axis, 0, 1)).any()) for axis in range(tensor.dim())]
+
+
+def of_one_token(tensor: Tensor) -> Tensor:
+    """The channels without the axes along which they are equal (these get size 1)."""
+    for axis, varies in enumerate(varies_along(tensor)):
+        if not varies:
+            tensor = tensor.narrow(axis, 0, 1)
+    return tensor
+
+
+class Maps:
+    """One operation of the graph and the states of what it reads."""
+
+    def __init__(self, given: Requirements, node: fx.Node, states: Mapping[fx.Node, Any]) -> None:
+        self.given, self.node, self.states = given, node, states
+        self.name = str(node.target).split(".")[1] if "." in str(node.target) else ""
+        schema = getattr(node.target, "_schema", None)
+        self.named: dict[str, Any] = {}
+        if schema is not None:
+            self.named = dict(zip((each.name for each in schema.arguments), node.args, strict=False)) | dict(
+                node.kwargs
+            )
+        value = node.meta.get("val")
+        self.shape = tuple(value.shape) if isinstance(value, Tensor) else ()
+
+    def _of(self, name: str) -> Any:
+        given = self.named.get(name)
+        return self.states[given] if isinstance(given, fx.Node) else given
+
+    def _entries(self, name: str) -> Entries:
+        state = self._of(name)
+        if not isinstance(state, Entries) or state.squared:
+            raise NoRequirement
+        return state
+
+    def _shape_of(self, name: str) -> tuple[int, ...]:
+        given = self.named.get(name)
+        return tuple(given.meta["val"].shape) if isinstance(given, fx.Node) else ()
+
+    # linear maps
+
+    def _map(self, data: str, weight: str, bias: str, *, is_transposed: bool = False) -> Entries:
+        matrix, shift = self._of(weight), self._of(bias)
+        if not isinstance(matrix, WeightAxes) or len(matrix.axes) != 2 or matrix.offset:
+            raise NoRequirement
+        out, into = (matrix.axes[1], matrix.axes[0]) if is_transposed else matrix.axes
+        state = self._of(data)
+        if isinstance(state, Entries):
+            if state.squared or state.second is not None:
+                raise NoRequirement
+            channels = of_one_token(state.first)
+            if any(size > 1 for size in channels.shape[:-1]):
+                raise NoRequirement  # rows of different channels meet one matrix
+            channels = state.first.reshape(-1, state.first.shape[-1])[0]
+            if not state.plain:
+                self.given.alone(ids_of(channels))
+            self.given.uses.append(AxisUse(matrix.name, into, ids_of(channels).copy(), dual=True))
+        elif not isinstance(state, Data):
+            raise NoRequirement
+        made = self.given.fresh(self.shape[-1])
+        self.given.uses.append(AxisUse(matrix.name, out, made, dual=False))
+        if isinstance(shift, WeightAxes):
+            self.given.uses.append(AxisUse(shift.name, shift.axes[0], made, dual=False))
+        elif isinstance(shift, Entries):
+            raise NoRequirement
+        return Entries(torch.from_numpy(made).expand(self.shape))
+
+    def _look_up(self) -> Entries:
+        table = self._of("weight")
+        if not isinstance(table, WeightAxes) or table.offset:
+            raise NoRequirement
+        made = self.given.fresh(self.shape[-1])
+        self.given.uses.append(AxisUse(table.name, table.axes[1], made, dual=False))
+        return Entries(torch.from_numpy(made).expand(self.shape))
+
+    # sums and products
+
+    def _sum(self) -> Any:
+        one, other = self._of("self"), self._of("other")
+        if isinstance(other, Entries) and not isinstance(one, Entries):
+            one, other = other, one
+        if isinstance(one, WeightAxes) and isinstance(other, int | float) and self.name == "add":
+            return replace(one, offset=one.offset + other)
+        if not isinstance(one, Entries) or one.squared:
+            raise NoRequirement
+        first = one.first.expand(self.shape)
+        if isinstance(other, WeightAxes):
+            varies = varies_along(of_one_token(first).expand(self.shape))
+            axis = len(self.shape) - 1
+            at = len(other.axes) - 1
+            if not one.plain or other.offset or any(varies[:-1]) or at < 0 or len(other.axes) > len(self.shape):
+                raise NoRequirement
+            self.given.uses.append(
+                AxisUse(
+                    other.name,
+                    other.axes[at],
+                    ids_of(first.movedim(axis, -1).reshape(-1, self.shape[-1])[0]),
+                    dual=False,
+                )
+            )
+            return Entries(first, one.second, one.plain)
+        if not isinstance(other, Entries) or other.squared:
+            raise NoRequirement
+        second = other.first.expand(self.shape)
+        if torch.equal(first, second) and one.second is None and other.second is None:
+            return Entries(first, None, one.plain and other.plain)
+        a, b = of_one_token(first), of_one_token(second)
+        if not one.plain and not other.plain and a.shape == b.shape and not bool((a == b).any()):
+            return Entries(first, second, False)
+        if not one.plain or not other.plain or one.second is not None or other.second is not None:
+            raise NoRequirement
+        pairs = torch.stack([first.reshape(-1), second.reshape(-1)], 1).unique(dim=0).numpy()
+        self.given.equal(pairs[:, 0], pairs[:, 1])
+        return Entries(torch.where(first == NOBODY, second, first))
+
+    def _quotient(self) -> Any:
+        if isinstance(self._of("other"), Entries | WeightAxes):
+            raise NoRequirement
+        return self._product()
+
+    def _product(self) -> Any:
+        one, other = self._of("self"), self._of("other")
+        if isinstance(one, Entries) and self.named.get("self") is self.named.get("other"):
+            return replace(one, squared=True)
+        names = ["self", "other"]
+        if not isinstance(one, Entries):
+            one, other = other, one
+            names.reverse()
+        if not isinstance(one, Entries) or one.squared:
+            raise NoRequirement
+        first = one.first.expand(self.shape)
+        if other is None or isinstance(other, int | float):
+            return one
+        if isinstance(other, WeightAxes):
+            return self._gained(one, first, other)
+        varies = varies_along(first)
+        shape = self._shape_of(names[1])
+        shape = (1,) * (len(self.shape) - len(shape)) + shape
+        differs = any(size > 1 and is_varying for size, is_varying in zip(shape, varies, strict=True))
+        if isinstance(other, Data):
+            if not differs:
+                return replace(one, first=first, second=None if one.second is None else one.second.expand(self.shape))
+            if other.constant:
+                return Entries(first, None if one.second is None else one.second.expand(self.shape), False)
+            self.given.alone(ids_of(of_one_token(first)))
+            return replace(one, first=first)
+        if not isinstance(other, Entries) or other.squared or one.second is not None or other.second is not None:
+            raise NoRequirement
+        second = other.first.expand(self.shape)
+        # One factor stays in place: of a gate and a value, the gate's side, which an activation has fixed already.
+        kept, still = (first, second) if self._is_image(other) or not self._is_image(one) else (second, first)
+        self.given.kind(ids_of(still.unique()), "still")
+        if any(is_varying for is_varying in varies_along(of_one_token(still))):
+            self.given.alone(ids_of(of_one_token(kept)))
+            pairs = torch.stack([kept.reshape(-1), still.reshape(-1)], 1).unique(dim=0).numpy()
+            if len(pairs) == len(np.unique(pairs[:, 0])) == len(np.unique(pairs[:, 1])):
+                self.given.alike(pairs[:, 0], pairs[:, 1])
+        return Entries(kept)
+
+    def _is_image(self, state: Entries) -> bool:
+        images = self.given.images
+        return bool(images) and int(state.first.max()) in images
+
+    def _gained(self, one: Entries, first: Tensor, other: WeightAxes) -> Entries:
+        if not one.plain or one.second is not None:
+            raise NoRequirement
+        token = first.reshape(-1, first.shape[-1])[0]
+        if any(size > 1 for size in of_one_token(first).shape[:-1]) or len(token.unique()) != len(token):
+            return self._gained_by_head(first, other)
+        shape = tuple(self.node_shape(other))
+        if any(size > 1 for size in shape[:-1]) or (shape and shape[-1] not in (1, len(token))):
+            raise NoRequirement
+        index = np.arange(len(token)) if shape and shape[-1] > 1 else np.zeros(len(token), np.int64)
+        made = self.given.fresh(len(token))
+        self.given.gains.append(Gain(other.name, other.offset, index, ids_of(token).copy(), made))
+        return Entries(torch.from_numpy(made).expand(self.shape))
+
+    def node_shape(self, parameter: WeightAxes) -> tuple[int, ...]:
+        """The shape of the operand that is a parameter."""
+        for name in ("self", "other"):
+            if self._of(name) == parameter:
+                return self._shape_of(name)
+        raise NoRequirement
+
+    def _gained_by_head(self, first: Tensor, other: WeightAxes) -> Entries:
+        # A gain that all heads share, as a norm of queries has, cannot go into one head's matrix.
+        self.given.alone(ids_of(of_one_token(first)))
+        self.given.frozen.add(other.name)
+        return Entries(first)
+
+    def _relu(self) -> Entries:
+        state = self._entries("self")
+        if not state.plain or state.second is not None:
+            raise NoRequirement
+        channels = ids_of(of_one_token(state.first))
+        self.given.alone(channels)
+        self.given.kind(channels, "positive")
+        self.given.alike(channels, channels)
+        return state
+
+    def _applied(self) -> Entries:
+        """A function of single entries: new channels that stay in place and follow the old ones in a permutation."""
+        state = self._entries("self")
+        if state.second is not None:
+            raise NoRequirement
+        self.given.kind(ids_of(state.first.unique()), "still")
+        channels = state.first.unique()
+        channels = channels[channels >= 0]
+        made = self.given.fresh(len(channels))
+        self.given.kind(made, "still")
+        self.given.alike(ids_of(channels), made)
+        self.given.images.update(made.tolist())
+        place = torch.searchsorted(channels, state.first.clamp(min=0))
+        return Entries(torch.where(state.first == NOBODY, NOBODY, torch.from_numpy(made)[place]))
+
+    # norms
+
+    def _reduced(self) -> Any:
+        state = self._of("self")
+        if isinstance(state, Entries) and state.squared:
+            return self._length(replace(state, squared=False), self.named.get("dim"))
+        entries = self._entries("self")
+        dims = self.named.get("dim")
+        if dims is None:
+            raise NoRequirement
+        axes = [axis % entries.first.dim() for axis in (dims if isinstance(dims, list | tuple) else [dims])]
+        if any(varies_along(entries.first)[axis] for axis in axes):
+            raise NoRequirement
+        keep = bool(self.named.get("keepdim", False))
+        first = entries.first
+        for axis in sorted(axes, reverse=True):
+            first = first.narrow(axis, 0, 1) if keep else first.select(axis, 0)
+        return Entries(first, None, entries.plain)
+
+    def _length(self, state: Entries, dims: Any) -> Data:
+        if dims is None or not state.plain or state.second is not None:
+            raise NoRequirement
+        axes = [axis % state.first.dim() for axis in (dims if isinstance(dims, list | tuple) else [dims])]
+        self._rotates(state.first, axes, "rotation")
+        return Data(False)
+
+    def _rotates(self, first: Tensor, axes: list[int], kind: Any) -> None:
+        rest = [axis for axis in range(first.dim()) if axis not in axes]
+        token = of_one_token(first).permute(*rest, *axes)
+        lead = int(np.prod(token.shape[: len(rest)], dtype=np.int64))
+        flat = token.reshape(lead, -1)
+        self.given.together(ids_of(flat), np.repeat(np.arange(lead), flat.shape[1]))
+        self.given.kind(ids_of(flat), kind)
+
+    def _norm(self, kind: Any) -> Entries:
+        state = self._entries("input")
+        if not state.plain or state.second is not None or len(self.named["normalized_shape"]) != 1:
+            raise NoRequirement
+        self._rotates(state.first, [state.first.dim() - 1], kind)
+        made = state
+        for name in ("weight", "bias"):
+            parameter = self._of(name)
+            if isinstance(parameter, WeightAxes):
+                token = made.first.reshape(-1, made.first.shape[-1])[0]
+                if name == "weight":
+                    fresh = self.given.fresh(len(token))
+                    self.given.gains.append(
+                        Gain(parameter.name, 0.0, np.arange(len(token)), ids_of(token).copy(), fresh)
+                    )
+                    made = Entries(torch.from_numpy(fresh).expand(self.shape))
+                else:
+                    self.given.uses.append(AxisUse(parameter.name, parameter.axes[0], ids_of(token).copy(), dual=False))
+        return made

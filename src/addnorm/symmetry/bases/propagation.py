@@ -1,0 +1,262 @@
+"""Requirements of every operation on channels, propagated through a graph of any size on numbers of channels alone.
+
+An operation without a rule leaves what it reads in place, so that a missing rule loses directions and claims none. A claim is
+not a proof: every change of basis is certified on the model's own weights before it is used.
+"""
+
+import operator
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, fx
+
+from addnorm.redundancy.graph.export import Program
+from addnorm.symmetry.actions.rules.shapes import INDEXING
+from addnorm.symmetry.bases.channels import Cells, Requirements
+from addnorm.symmetry.bases.operations import (
+    Data,
+    Entries,
+    Maps,
+    NoRequirement,
+    WeightAxes,
+    ids_of,
+    of_one_token,
+    still,
+    stop,
+)
+
+_ELEMENTWISE = frozenset(
+    {
+        "silu",
+        "gelu",
+        "sigmoid",
+        "tanh",
+        "exp",
+        "softplus",
+        "elu",
+        "mish",
+        "hardswish",
+        "hardtanh",
+        "clamp",
+        "erf",
+        "sin",
+        "cos",
+    }
+    | {"clamp_min", "clamp_max", "log", "pow", "abs"}
+)
+_COPIES = frozenset(
+    {"to", "_to_copy", "type_as", "float", "double", "contiguous", "dropout", "alias", "clone", "detach"}
+)
+
+
+def cells(program: Program) -> Cells:
+    """Return the cells of channels of a graph.
+
+    Args:
+        program: the exported model; its weights may be on the meta device.
+    """
+    given = Requirements()
+    states: dict[fx.Node, Any] = {}
+    for node in program.nodes:
+        if node.op == "placeholder":
+            own = program.parameters.get(node.name)
+            if own is None or own in program.buffers:
+                value = node.meta.get("val")
+                is_data = own is None and node.name not in program.constants
+                states[node] = Data(not is_data or not (isinstance(value, Tensor) and value.is_floating_point()))
+            else:
+                states[node] = WeightAxes(own, tuple(range(node.meta["val"].dim())))
+            continue
+        try:
+            states[node] = Operation(given, node, states).state()
+        except NoRequirement:
+            for each in node.all_input_nodes:
+                stop(given, states[each])
+            states[node] = still(node)
+    for node in program.observed:
+        stop(given, states[node])
+    return given.solve()
+
+
+class Operation(Maps):
+    """One operation, with all rules."""
+
+    def state(self) -> Any:
+        """Return the state of the result.
+
+        Raises:
+            NoRequirement: there is no rule.
+        """
+        if self.node.target is operator.getitem:
+            whole: Any = self.states[self.node.args[0]]  # type: ignore[index]
+            at: Any = self.node.args[1]
+            return whole[at] if isinstance(whole, tuple) else whole
+        read = [self.states[each] for each in self.node.all_input_nodes]
+        if all(isinstance(each, Data) for each in read):
+            made = still(self.node)
+            return Data(all(each.constant for each in read)) if isinstance(made, Data) else made
+        rules: dict[str, Callable[[], Any]] = {
+            "linear": lambda: self._map("input", "weight", "bias"),
+            "addmm": lambda: self._map("mat1", "mat2", "self", is_transposed=True),
+            "embedding": self._look_up,
+            "add": self._sum,
+            "sub": self._sum,
+            "mul": self._product,
+            "div": self._quotient,
+            "neg": lambda: replace(self._entries("self"), plain=False),
+            "relu": self._relu,
+            "square": lambda: replace(self._entries("self"), squared=True),
+            "mean": self._reduced,
+            "sum": self._reduced,
+            "linalg_vector_norm": lambda: self._length(self._entries("self"), self.named.get("dim")),
+            "rms_norm": lambda: self._norm("rotation"),
+            "layer_norm": lambda: self._norm("centred rotation"),
+            "scaled_dot_product_attention": self._attention,
+            "matmul": self._matmul,
+            "bmm": self._matmul,
+            "mm": self._matmul,
+            "softmax": self._without_result,
+            "_softmax": self._without_result,
+            "cat": self._joined,
+            "stack": self._joined,
+        }
+        if self.name == "pow" and self.named.get("exponent") == 2:
+            return replace(self._entries("self"), squared=True)
+        if self.name in _COPIES:
+            return self.states[self.node.args[0]]  # type: ignore[index]
+        if self.name in INDEXING:
+            return self._indexed()
+        if self.name in _ELEMENTWISE:
+            return self._applied()
+        if self.name not in rules:
+            raise NoRequirement
+        return rules[self.name]()
+
+    # attention
+
+    def _attention(self) -> Any:
+        query, key, value = (self._of(name) for name in ("query", "key", "value"))
+        stop(self.given, self._of("attn_mask"))
+        if not isinstance(query, Entries) or not isinstance(key, Entries):
+            raise NoRequirement
+        self._contracted(query, key)
+        if not isinstance(value, Entries):
+            return Data(False)
+        return self._averaged(value)
+
+    def _contracted(self, query: Entries, key: Entries) -> None:
+        """Queries and keys [..., head, place, d]: dual bases within a key head."""
+        if query.plain != key.plain or (query.second is None) != (key.second is None):
+            raise NoRequirement
+        parts = [self._by_head(query.first), self._by_head(key.first)]
+        heads = max(len(each) for each in parts)
+        one, other = (each.repeat_interleave(heads // len(each), 0) for each in parts)
+        self.given.equal(ids_of(one), ids_of(other), dual=True)
+        self.given.role(ids_of(one), "query")
+        self.given.role(ids_of(other), "key")
+        for each in (one, other):
+            self.given.together(ids_of(each), np.repeat(np.arange(heads), each.shape[1]))
+        if query.second is not None and key.second is not None:
+            for state, mine in ((query, parts[0]), (key, parts[1])):
+                assert state.second is not None
+                turned = self._by_head(state.second)
+                rotated = mine != turned
+                self.given.together(ids_of(mine), ids_of(rotated.long()))
+                self.given.paired(ids_of(mine[rotated]), ids_of(turned[rotated]))
+        elif not query.plain:
+            self.given.alone(ids_of(one))
+            self.given.alone(ids_of(other))
+
+    def _by_head(self, first: Tensor) -> Tensor:
+        token = of_one_token(first)
+        if token.dim() < 2 or token.shape[-2] > 1 or (token.dim() > 3 and any(size > 1 for size in token.shape[:-3])):
+            raise NoRequirement
+        return token.reshape(-1, token.shape[-1])
+
+    def _averaged(self, value: Entries) -> Entries:
+        if not value.plain or value.second is not None:
+            raise NoRequirement
+        heads = self._by_head(value.first)
+        self.given.role(ids_of(heads), "value")
+        self.given.together(ids_of(heads), np.repeat(np.arange(len(heads)), heads.shape[1]))
+        if len(self.shape) < 4:
+            return Entries(heads[0].expand(self.shape))
+        heads = heads.repeat_interleave(self.shape[-3] // len(heads), 0)
+        return Entries(heads.unsqueeze(1).expand(self.shape))
+
+    def _matmul(self) -> Any:
+        other = "mat2" if self.name in ("bmm", "mm") else "other"
+        first, second = self._of("self"), self._of(other)
+        if isinstance(second, WeightAxes):
+            return self._map("self", other, "", is_transposed=True)
+        if isinstance(first, Entries) and isinstance(second, Entries):
+            turned = None if second.second is None else second.second.transpose(-1, -2)
+            self._contracted(first, replace(second, first=second.first.transpose(-1, -2), second=turned))
+            return Data(False)
+        if isinstance(first, Data) and isinstance(second, Entries):
+            return self._averaged(second)
+        raise NoRequirement
+
+    def _without_result(self) -> Any:
+        raise NoRequirement
+
+    # order of entries
+
+    def _indexed(self) -> Any:
+        operands = self.node.all_input_nodes
+        state = self.states[operands[0]]
+        if len(operands) > 1 and self.name not in ("type_as", "expand_as", "view_as"):
+            raise NoRequirement
+        if isinstance(state, WeightAxes):
+            return self._turned(state)
+        if not isinstance(state, Entries):
+            return still(self.node)
+        arguments = list(self.node.args[1:])
+
+        def run(tensor: Tensor) -> Any:
+            if self.name in ("view", "reshape", "_unsafe_view"):
+                return tensor.reshape(self.shape)
+            return self.node.target(tensor + 1, *arguments, **self.node.kwargs)  # type: ignore[operator]
+
+        shift = 0 if self.name in ("view", "reshape", "_unsafe_view") else 1
+        first = run(state.first)
+        second = None if state.second is None else run(state.second)
+        if isinstance(first, Tensor):
+            return replace(state, first=first - shift, second=None if second is None else second - shift)
+        return tuple(
+            replace(state, first=each - shift, second=None if second is None else second[at] - shift)
+            for at, each in enumerate(first)
+        )
+
+    def _turned(self, state: WeightAxes) -> Any:
+        if self.name in ("t", "mT", "transpose", "permute"):
+            order = torch.empty(tuple(range(2, 2 + len(state.axes))), device="meta")
+            moved = self.node.target(order, *self.node.args[1:], **self.node.kwargs)  # type: ignore[operator]
+            return replace(state, axes=tuple(state.axes[size - 2] for size in moved.shape))
+        raise NoRequirement
+
+    def _joined(self) -> Any:
+        # An empty cache, which a first call joins its keys to, has no entries.
+        parts = [
+            self.states[each]
+            if isinstance(self.states[each], Entries) or 0 not in each.meta["val"].shape
+            else Entries(torch.zeros(each.meta["val"].shape, dtype=torch.int64))
+            for each in self.named["tensors"]
+        ]
+        if not all(isinstance(each, Entries) and not each.squared for each in parts):
+            raise NoRequirement
+
+        def run(tensors: list[Tensor]) -> Tensor:
+            made: Tensor = self.node.target(tensors, *self.node.args[1:], **self.node.kwargs)  # type: ignore[operator]
+            return made
+
+        parts = [each for each in parts if each.first.numel()]
+        first = run([each.first for each in parts])
+        is_plain = all(each.plain for each in parts)
+        if any(each.second is not None for each in parts):
+            # A part of each head is rotated by position; the rest is its own partner.
+            return Entries(first, run([each.first if each.second is None else each.second for each in parts]), False)
+        return Entries(first, None, is_plain)

@@ -1,0 +1,132 @@
+"""The representative that low-bit weights lose least from, among those that only change bases.
+
+Rounding to few bits is bad where a few entries of a row are much larger than the others. Gains put such entries there, and a
+rotation of the stream spreads them over all channels. Candidates are compared by the error of 4-bit weights; the model as it
+is takes part, so that the error never grows.
+
+Source: rotations as in QuaRot (Ashkboos et al. 2024, arXiv:2404.00456), balanced scales as in SmoothQuant (Xiao et al. 2022,
+arXiv:2211.10438); here for any graph whose groups allow them.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from addnorm.redundancy.execution.copies import copy_of
+from addnorm.redundancy.execution.inputs import Inputs
+from addnorm.redundancy.execution.observation import Observe
+from addnorm.redundancy.rewriting.output_difference import flat_outputs
+from addnorm.symmetry.bases.canonical import canonical
+from addnorm.symmetry.bases.change import Weights, centred_plane, fold_gains, places, rotation, transform
+from addnorm.symmetry.bases.channels import Cells
+
+BITS = (8, 4)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightError:
+    """Errors of weights that are rounded to few bits, row by row, symmetrically."""
+
+    weights: dict[int, float]
+    """By bits: the root mean square of the rounding, relative to the weights', over all matrices."""
+    outputs: dict[int, float]
+    """By bits: the root mean square of the outputs' change, relative to the outputs'."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return its entry in JSON."""
+        return asdict(self)
+
+
+def quantise_ready(found: Cells, weights: Weights, *, seed: int = 0) -> tuple[str, Weights]:
+    """Return the name and the weights of the best candidate.
+
+    Args:
+        found: the cells.
+        weights: in float64; not changed.
+        seed: of the rotations.
+    """
+    best = min(_candidates(found, weights, seed), key=lambda each: weight_error(each[1], 4))
+    return best
+
+
+def _candidates(found: Cells, weights: Weights, seed: int) -> Iterator[tuple[str, Weights]]:
+    yield "as it is", weights
+    folded = {name: each.clone() for name, each in weights.items()}
+    fold_gains(found, folded)
+    yield "gains folded", folded
+    yield "gains folded, rotated", _rotated(found, folded, seed)
+    balanced = canonical(found, weights)
+    yield "balanced", balanced
+    yield "balanced, rotated", _rotated(found, balanced, seed)
+
+
+def _rotated(found: Cells, weights: Weights, seed: int) -> Weights:
+    """Rotate streams and the bases of values at random, which keeps all lengths."""
+    made = {name: each.clone() for name, each in weights.items()}
+    generator = torch.Generator().manual_seed(seed)
+    for at, given in places(found).items():
+        cell = found.cells[at]
+        if not given:
+            continue
+        if cell.kind in ("rotation", "matrix"):
+            transform(made, given, _spread(cell.size, generator))
+        elif cell.kind == "centred rotation":
+            plane = centred_plane(cell.size)
+            transform(made, given, plane @ _spread(cell.size - 1, generator) @ plane.T + 1 / cell.size)
+    return made
+
+
+def _spread(size: int, generator: torch.Generator) -> Tensor:
+    """A Hadamard matrix with random signs where the size is a power of two, else a random rotation."""
+    if size & (size - 1):
+        return rotation(torch.randn(size, size, generator=generator, dtype=torch.float64))
+    made = torch.ones(1, 1, dtype=torch.float64)
+    while len(made) < size:
+        made = torch.cat([torch.cat([made, made], 1), torch.cat([made, -made], 1)]) / 2**0.5
+    signs = torch.randint(2, (size,), generator=generator).double() * 2 - 1
+    return made * signs
+
+
+def rounded(weight: Tensor, bits: int) -> Tensor:
+    """Round a matrix to few bits, symmetrically, with one scale per row.
+
+    Example:
+        >>> rounded(torch.tensor([[1.0, 0.5, -0.1]]), 2)
+        tensor([[1., 0., 0.]])
+    """
+    levels = 2 ** (bits - 1) - 1
+    flat = weight.reshape(len(weight), -1)
+    scale = flat.abs().amax(1, keepdim=True).clamp(min=torch.finfo(weight.dtype).tiny) / levels
+    return (torch.round(flat / scale).clamp(-levels, levels) * scale).reshape(weight.shape)
+
+
+def weight_error(weights: Mapping[str, Tensor], bits: int) -> float:
+    """The root mean square of the rounding of all matrices, each relative to its own, weighted by their sizes."""
+    total, count = 0.0, 0
+    for each in weights.values():
+        if each.dim() > 1 and each.numel():
+            size = float(each.square().sum())
+            total += each.numel() * float((rounded(each, bits) - each).square().sum()) / size if size else 0.0
+            count += each.numel()
+    return float((total / count) ** 0.5) if count else 0.0
+
+
+def errors(model: nn.Module, inputs: Inputs, observe: Observe) -> WeightError:
+    """Measure a model with rounded weights against itself, on its example inputs."""
+    wide = copy_of(model, torch.float32).eval()
+    weights = {name: each.detach() for name, each in wide.named_parameters() if each.is_floating_point()}
+    before = torch.cat([each.floats.double().flatten() for each in flat_outputs(wide, [inputs], observe, None)])
+    finite = torch.isfinite(before)
+    changed = {}
+    for bits in BITS:
+        made = copy_of(wide, None)
+        with torch.no_grad():
+            for each in made.parameters():
+                if each.dim() > 1 and each.is_floating_point():
+                    each.copy_(rounded(each, bits))
+        after = torch.cat([each.floats.double().flatten() for each in flat_outputs(made, [inputs], observe, None)])
+        changed[bits] = float((after - before)[finite].norm() / before[finite].norm())
+    return WeightError(weights={bits: weight_error(weights, bits) for bits in BITS}, outputs=changed)

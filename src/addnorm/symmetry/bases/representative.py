@@ -1,0 +1,197 @@
+"""`canonicalised`, `quantise_ready_model` and `equal_up_to`: a model's representative among those that compute the same."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from addnorm.errors import InputError
+from addnorm.redundancy.execution.checks import check_inputs, check_model
+from addnorm.redundancy.execution.copies import PROCESS_LOCK
+from addnorm.redundancy.execution.inputs import Inputs, bind
+from addnorm.redundancy.execution.observation import Observe
+from addnorm.redundancy.graph.export import NotExported, export
+from addnorm.redundancy.result import class_name
+from addnorm.symmetry.bases.canonical import canonical
+from addnorm.symmetry.bases.certificate import BasisCertificate, rewritten
+from addnorm.symmetry.bases.change import Weights, moved_at_random
+from addnorm.symmetry.bases.channels import Cells
+from addnorm.symmetry.bases.propagation import cells
+from addnorm.symmetry.bases.quantising import WeightError, errors, quantise_ready
+
+_SAME = 1e-6
+"""Largest relative difference of canonical weights that count as equal: stored weights are rounded."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Representative:
+    """A model that computes the same with other weights."""
+
+    model: nn.Module
+    sizes: dict[str, int]
+    """Directions by family, of those that this analysis knows at any size."""
+    certificate: BasisCertificate
+    choice: str = ""
+    """The candidate with the least error of 4-bit weights."""
+    before: WeightError | None = None
+    after: WeightError | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the content of `addnorm audit --canonical --json`."""
+        errors = (
+            {"choice": self.choice, "before": self.before.to_json(), "after": self.after.to_json()}
+            if (self.before is not None and self.after is not None)
+            else {}
+        )
+        return {"families": self.sizes, "certificate": self.certificate.to_json(), **errors}
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightDistance:
+    """Distance of two models' weights."""
+
+    as_stored: float
+    """Root mean square of the difference, relative to that of the first's weights."""
+    canonical: float
+    """The same of their canonical representatives."""
+    families: tuple[str, ...]
+    """The families whose freedom the representatives have used up."""
+    apart: tuple[str, ...]
+    """Parameters whose canonical numbers differ by more than rounding."""
+
+    @property
+    def equal(self) -> bool:
+        """True if the models are equal up to the families."""
+        return not self.apart
+
+    def to_json(self) -> dict[str, Any]:
+        """Return its entry in JSON."""
+        return {
+            "equal": self.equal,
+            "as_stored": self.as_stored,
+            "canonical": self.canonical,
+            "families": list(self.families),
+            "apart": list(self.apart),
+        }
+
+
+def cells_of(model: nn.Module, inputs: Any, *, observe: Observe = "logits") -> Cells:
+    """Return the cells of a model of any size; its weights may be on the meta device.
+
+    Raises:
+        InputError: the model does not export.
+    """
+    bound = bind(inputs)
+    try:
+        with PROCESS_LOCK:
+            return cells(export(model, bound, observe=observe, training=False))
+    except NotExported as error:
+        raise InputError(f"expected a model that exports, got one that does not: {error}") from error
+
+
+def canonicalised(model: nn.Module, inputs: Any, *, observe: Observe = "logits") -> Representative:
+    """Return the canonical representative of a model: gains are one, both sides of every basis are balanced, the stream's
+    axes and the hidden units are ordered.
+
+    Two models that differ by changes of basis alone have the same, up to rounding. Biases that are redundant stay; see
+    `Audit.canonicalize`.
+
+    Example:
+        >>> import addnorm
+        >>> spec = addnorm.preset("llama", vocab=11, width=8, depth=1, heads=2, hidden=5, max_seq=9)
+        >>> made = canonicalised(spec.build(seed=0).eval(), torch.arange(18).reshape(2, 9) % 11)
+        >>> made.certificate.passed, float(made.model.final_norm.weight.detach().mean())
+        (True, 1.0)
+
+    Raises:
+        InputError: the model cannot be analysed, or the inputs do not fit.
+    """
+    found, bound, weights = _analysed(model, inputs, observe)
+    made, certificate = rewritten(model, canonical(found, weights), bound, observe)
+    return Representative(model=made, sizes=found.sizes(), certificate=certificate)
+
+
+def quantise_ready_model(
+    model: nn.Module, inputs: Any, *, observe: Observe = "logits", seed: int = 0
+) -> Representative:
+    """Return the representative with the least error of 4-bit weights, among a few candidates and the model itself.
+
+    Args:
+        model: any module that exports.
+        inputs: as for `addnorm.symmetries`.
+        observe: the output that must not change.
+        seed: of the rotations.
+
+    Raises:
+        InputError: the model cannot be analysed, or the inputs do not fit.
+    """
+    found, bound, weights = _analysed(model, inputs, observe)
+    choice, chosen = quantise_ready(found, weights, seed=seed)
+    made, certificate = rewritten(model, chosen, bound, observe)
+    return Representative(
+        model=made,
+        sizes=found.sizes(),
+        certificate=certificate,
+        choice=choice,
+        before=errors(model, bound, observe),
+        after=errors(made, bound, observe),
+    )
+
+
+def random_moves(model: nn.Module, inputs: Any, *, observe: Observe = "logits", seed: int = 0) -> Representative:
+    """Return the model after a random element of every group: a check of all families at full size, in one comparison.
+
+    Raises:
+        InputError: the model cannot be analysed, or the inputs do not fit.
+    """
+    found, bound, weights = _analysed(model, inputs, observe)
+    made, certificate = rewritten(model, moved_at_random(found, weights, seed), bound, observe)
+    return Representative(model=made, sizes=found.sizes(), certificate=certificate)
+
+
+def equal_up_to(model: nn.Module, other: nn.Module, inputs: Any, *, observe: Observe = "logits") -> WeightDistance:
+    """Compare two models of one class by their canonical representatives.
+
+    Raises:
+        InputError: they have different parameters, or cannot be analysed.
+    """
+    found, _, weights = _analysed(model, inputs, observe)
+    _, _, others = _analysed(other, inputs, observe)
+    if {name: each.shape for name, each in weights.items()} != {name: each.shape for name, each in others.items()}:
+        raise InputError(
+            "expected two models with the same parameters, got others. Compare models of one configuration."
+        )
+    one, two = canonical(found, weights), canonical(found, others)
+    apart = [
+        name
+        for name in one
+        if float((one[name] - two[name]).norm()) > _SAME * float(one[name].norm() + two[name].norm())
+    ]
+    return WeightDistance(
+        as_stored=_distance(weights, others),
+        canonical=_distance(one, two),
+        families=tuple(found.sizes()),
+        apart=tuple(apart),
+    )
+
+
+def _distance(one: Weights, other: Weights) -> float:
+    square = sum(float((one[name] - other[name]).square().sum()) for name in one)
+    size = sum(float(each.square().sum()) for each in one.values())
+    return float((square / size) ** 0.5) if size else 0.0
+
+
+def _analysed(model: nn.Module, inputs: Any, observe: Observe) -> tuple[Cells, Inputs, Weights]:
+    check_model(model)
+    bound = bind(inputs)
+    check_inputs(bound)
+    found = cells_of(model, bound, observe=observe)
+    weights = {
+        name: each.detach().to("cpu", torch.float64, copy=True)
+        for name, each in model.named_parameters()
+        if each.is_floating_point()
+    }
+    if any(not bool(torch.isfinite(each).all()) for each in weights.values()):
+        raise InputError(f"expected finite weights, got NaN or infinity in {class_name(model)}.")
+    return found, bound, weights

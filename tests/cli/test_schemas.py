@@ -1,0 +1,274 @@
+"""The published schemas against answers: no field is missing in its schema, and none is only in the schema."""
+
+import json
+import math
+import random
+import runpy
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import ValidationError
+from test_skill import HEADER, ROWS, TABLES, lines
+
+import made_study
+from addnorm.cli import main
+from addnorm.cli.list import schemas
+from addnorm.statistics import Ranking, Result, rank
+from addnorm.statistics.conclusion import conclusion
+from addnorm.statistics.effects.next_step import next_step
+from addnorm.statistics.pairs.comparison import Again
+from addnorm.statistics.seeds_in_stages import SeedsInStages
+from addnorm.statistics.stuck_runs import StuckRuns
+from addnorm.statistics.tuning import TuningOutcome, tuning_outcome
+from addnorm.store import StudyFolder
+from addnorm.store.status import RunStatus
+
+ROOT = Path(__file__).parents[2]
+WRITER = runpy.run_path(str(ROOT / "docs" / "answers.py"))
+NEVER_HERE = {("run_status", "uncompiled")}
+"""Needs a compiler that fails."""
+
+
+def closed(schema: Any) -> Any:
+    """A schema that also refuses fields which it does not name."""
+    if isinstance(schema, list):
+        return [closed(part) for part in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    more = {"additionalProperties": False} if "properties" in schema and "type" in schema else {}
+    return {name: closed(part) for name, part in schema.items()} | more
+
+
+def resolved(part: Mapping[str, Any], value: Any, schema: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    """Name and schema of the object that a value is."""
+    if "$ref" in part:
+        name = part["$ref"].removeprefix("#/$defs/")
+        return name, schema["$defs"][name]
+    for choice in part.get("anyOf", ()):
+        if Draft202012Validator({**closed(choice), "$defs": closed(schema.get("$defs", {}))}).is_valid(value):
+            return resolved(choice, value, schema)
+    return "", part
+
+
+def filled(part: Mapping[str, Any], value: Any, schema: Mapping[str, Any], where: str) -> Iterator[tuple[str, str]]:
+    """Object and name of every field that has a value."""
+    if value is None:
+        return
+    name, part = resolved(part, value, schema)
+    where = name or where
+    if isinstance(value, Mapping) and "properties" in part:
+        for field, inner in value.items():
+            if inner is not None:
+                yield where, field
+            yield from filled(part["properties"][field], inner, schema, f"{where}.{field}")
+    elif isinstance(value, Mapping) and isinstance(part.get("additionalProperties"), Mapping):
+        for inner in value.values():
+            yield from filled(part["additionalProperties"], inner, schema, where)
+    elif isinstance(value, list) and "items" in part:
+        for inner in value:
+            yield from filled(part["items"], inner, schema, where)
+
+
+def declared(part: Any, where: str) -> Iterator[tuple[str, str]]:
+    """Object and name of every field of a schema."""
+    if not isinstance(part, Mapping):
+        return
+    for field, inner in part.get("properties", {}).items():
+        yield where, field
+        yield from declared(inner, f"{where}.{field}")
+    for name in ("items", "additionalProperties"):
+        yield from declared(part.get(name), where)
+    for choice in part.get("anyOf", ()):
+        yield from declared(choice, where)
+    for name, inner in part.get("$defs", {}).items():
+        yield from declared(inner, name)
+
+
+def curve(worth: float, compute: float) -> float:
+    return 1.6 + 88.3 * (worth * compute) ** -0.094 + random.gauss(0, 0.003)
+
+
+def with_rare_fields(ranking: Ranking, outcome: TuningOutcome) -> Ranking:
+    """The ranking with what only certain studies have."""
+    again = Again(state="found again", seeds=(7, 8), difference=-0.1, p=0.01, by_seed={7: -0.1, 8: -0.1})
+    first, *rest = ranking.variants
+    versus = {name: replace(each, again=again, tuning={5: -0.1}, quiet=True) for name, each in first.versus.items()}
+    stuck = (StuckRuns(variant=first.variant, seeds=(1,), runs=3, gap=0.5, unstuck={"base": -0.1}),)
+    variants = (replace(first, versus=versus), *rest)
+    return replace(ranking, variants=variants, tuning=outcome, stuck=stuck, seeds_differ=("base",))
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
+    """Answers of every command by the name of their schema."""
+    folder = tmp_path_factory.mktemp("answers")
+    random.seed(1)
+
+    def table(name: str, *rows: object) -> str:
+        (folder / name).write_text(lines(*rows), encoding="utf-8")
+        return str(folder / name)
+
+    runs = table("runs.csv", HEADER, *ROWS, "wide,0,2.49", "wide,1,2.48", "late,0,2.5")
+    larger = table(
+        "larger.csv", HEADER, *((v, s, x - (0.1 if v == "base" else 0.3) + random.gauss(0, 0.002)) for v, s, x in ROWS)
+    )
+    sizes = table(
+        "sizes.csv",
+        "variant,seed,compute,loss",
+        *(
+            (v, s, c, curve(w, c))
+            for v, w in (("base", 1), ("idea", 2))
+            for c in (3.8e17, 2.8e18, 1.2e19)
+            for s in range(3)
+        ),
+    )
+    far = table(
+        "far.csv",
+        "variant,seed,compute,loss",
+        *((v, s, c, curve(w, c)) for v, w in (("base", 1), ("idea", 4)) for c in (3.8e17, 2.8e18) for s in range(3)),
+    )
+    curves = table(
+        "curves.csv",
+        "variant,seed,step,loss",
+        *(
+            (v, s, step, 2 + f * math.exp(-step / 300) + random.gauss(0, 0.003))
+            for v, f in (("base", 1), ("idea", 0.8))
+            for s in range(3)
+            for step in (100, 200, 400)
+        ),
+    )
+    right = {"base": "110100101101" * 10, "deep": "111110111101" * 10}
+    scores = table(
+        "scores.csv", "variant,item,score", *((v, i, x) for v, of in right.items() for i, x in enumerate(of))
+    )
+    of_seeds = table(
+        "of-seeds.csv",
+        "variant,seed,item,score",
+        *(
+            (v, s, i, int(random.random() < level))
+            for v, level in (("base", 0.5), ("deep", 0.7))
+            for s in range(3)
+            for i in range(60)
+        ),
+    )
+    proposals = table(
+        "proposals.csv",
+        HEADER,
+        *(("base", s, random.gauss(2.9, 0.01)) for s in range(12)),
+        "idea,0,2.95", "better,0,2.80", "better,1,2.81", "better,2,2.80", "better,3,2.81",
+        *(("better", s, random.gauss(2.8, 0.01)) for s in range(10, 30)),
+        "open,0,2.79",
+    )  # fmt: skip
+    for name in ("finished", "half_done", "failed"):
+        getattr(made_study, name)(folder / name)
+    study = StudyFolder(folder / "finished")
+    tracker = [str(folder / f"{place}.csv") for place, _ in enumerate(TABLES)]
+    asked: list[tuple[str, list[str]]] = [
+        ("rank", ["rank", "kuang-2025"]),
+        ("rank", ["rank", runs, "--posterior"]),
+        *(("rank", ["rank", str(folder / name)]) for name in ("finished", "half_done", "failed")),
+        ("noise", ["noise", runs, "--difference", "0.01"]),
+        ("noise", ["noise", str(folder / "finished")]),
+        ("judge", ["judge", str(folder / "stream.jsonl"), "--propose", proposals, "--baseline", "base"]),
+        ("trend", ["trend", runs, larger, "--parameters", "1e6,2e6"]),
+        ("rule", ["rank", runs, "--rule", "parameter-golf"]),
+        ("rule", ["rank", runs, "--rule", "modded-nanogpt", "--noise", "0.01"]),
+        ("speedup", ["rank", sizes, "--as", "speedup"]),
+        ("speedup", ["rank", far, "--as", "speedup", "--limit", "1.6", "--exponent", "0.094"]),
+        ("speedup", ["rank", curves, "--as", "steps"]),
+        ("downstream", ["rank", scores, "--as", "downstream", "--columns", "loss=score,seed=", "--margin", "0.3"]),
+        ("downstream", ["rank", of_seeds, "--as", "downstream", "--columns", "loss=score"]),
+        ("status", ["status", str(folder / "half_done")]),
+        ("status", ["status", str(folder / "failed")]),
+        ("list", ["list"]),
+        *(("list", ["list", room]) for room in ("residual", "study", "preset", "source", "skill")),
+    ]
+    for path, each in zip(tracker, TABLES.values(), strict=True):
+        if each.action is not None:
+            words = each.commands[-1].removesuffix(" --json").split()[1:]
+            Path(path).write_text(each.text, encoding="utf-8", newline="")
+            asked.append(("rank", [path if word == "results.csv" else word for word in words]))
+    found: dict[str, list[Any]] = {name: [] for name, _ in asked}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, words in asked:
+            printed: list[str] = []
+            patch.setattr("builtins.print", lambda *text, printed=printed, **_: printed.extend(text))
+            assert main([*words, "--json"]) == 0, (words, printed)
+            found[name].append(json.loads("".join(printed)))
+    points = {"base": {"base, a": {"rate": 1.0}, "base, b": {"rate": 2.0}}}
+    tuned = [
+        Result(variant=f"base, {point}", seed=seed, loss=level + random.gauss(0, 0.01), run=f"{point}{seed}")
+        for point, level in (("a", 2.5), ("b", 2.6))
+        for seed in (0, 1)
+    ]
+    lost = Result(variant="base, b", seed=2, state="failed", reason="lost")
+    for runs_of_tuning, seeds in (([*tuned, lost], (0, 1, 2)), (tuned, (0, 1))):
+        outcome = tuning_outcome(runs_of_tuning, points, seeds)
+        found["status"].append({**study.status(), "tuning": outcome.to_json()})
+    results = [Result(variant=v, seed=s, loss=x) for v, s, x in ROWS]
+    close = [Result(variant="close", seed=s, loss=x + 0.02 * (-1) ** s) for _, s, x in ROWS[:3]]
+    exact = [Result(variant="exact", seed=s, loss=x + 0.05, accuracy=0.4) for _, s, x in ROWS[:3]]
+    accurate = [replace(each, accuracy=0.5) if each.variant == "base" else each for each in results]
+    for ranking in (
+        rank([*results, *close], references=["base"], design=SeedsInStages.planned((0, 1, 2), 4)),
+        rank([*results, *close], references=["base"], margin=1e-5, design=SeedsInStages.planned((0, 1, 2), 20)),
+        rank([*accurate, *exact], references=["base"], assumed_sd=0.01),
+        with_rare_fields(rank(results, references=["base"], second=(7, 8, 9)), outcome),
+    ):
+        said = {"answer": [*map(str, conclusion(ranking))], "next": next_step(ranking).to_json()}
+        found["rank"].append(json.loads(json.dumps({**ranking.to_json(), **said})))
+    status = {
+        **study.status(),
+        "runs": [RunStatus(run="r", variant="v", seed=0, state="failed", step=1, steps=2).to_json()],
+    }
+    found["status"].append(status)
+    return found
+
+
+@pytest.mark.parametrize("name", WRITER["ANSWERS"])
+def test_answers_fit_their_schema_and_fill_every_field_of_it(name: str, answers: dict[str, list[Any]]) -> None:
+    schema = schemas()[name]
+    Draft202012Validator.check_schema(schema)
+    validator = Draft202012Validator(closed(schema))
+    for answer in answers[name]:
+        validator.validate(answer)
+    seen = {field for answer in answers[name] for field in filled(schema, answer, schema, "")}
+    for other, found in answers.items():  # objects that several answers share need be whole in one of them
+        seen |= {
+            (at, field) for each in found for at, field in filled(schemas()[other], each, schemas()[other], "") if at
+        }
+    assert {*declared(schema, "")} - seen <= NEVER_HERE
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"margin": "0.005"},
+        {"next": None},
+        {"another": 1},
+        {"better": "up"},
+        {"variants": [{}]},
+        {"lines": [["base", 1]]},
+    ],
+    ids=lambda wrong: next(iter(wrong)),
+)
+def test_a_wrong_answer_does_not_fit(wrong: dict[str, Any], answers: dict[str, list[Any]]) -> None:
+    with pytest.raises(ValidationError):
+        Draft202012Validator(closed(schemas()["rank"])).validate({**answers["rank"][0], **wrong})
+
+
+def test_the_written_schemas_are_those_of_the_code() -> None:
+    for path, text in WRITER["files"]().items():
+        assert path.read_text(encoding="utf-8") == text, "run `python docs/answers.py`"
+    assert schemas().keys() == WRITER["ANSWERS"].keys()
+
+
+def test_schemas_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "schema", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == schemas()
+    assert main(["list", "schema"]) == 0
+    assert "addnorm rank TABLE --rule RULE --json" in capsys.readouterr().out

@@ -1,0 +1,133 @@
+"""Identities and depth matrices of decoders that are not ours, from one recorded pass."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from shipped_models import shipped
+from torch import Tensor, nn
+
+import addnorm
+from addnorm.errors import InputError
+from addnorm.insight.depth.recorded import recorded_reads
+
+SIZES: dict[str, Any] = {
+    "vocab_size": 50,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 64,
+    "head_dim": 8,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "rotary_dim": 4,
+    "ffn_dim": 48,
+    "word_embed_proj_dim": 32,
+}
+CLASSES = [
+    *("LlamaForCausalLM", "GPT2LMHeadModel", "GPTNeoXForCausalLM", "Gemma2ForCausalLM", "Olmo2ForCausalLM"),
+    *("BertForMaskedLM", "GPTJForCausalLM", "CohereForCausalLM", "PhiForCausalLM", "FalconForCausalLM"),
+    *("MixtralForCausalLM", "OPTForCausalLM", "GraniteForCausalLM"),
+]
+SHIPPED = ["beam", "deepseek_v4", "doge", "zaya", "hy_v4", "qwen4_exp", "muse_spark", "glm5_next", "gemma4", "neomme"]
+
+
+def tokens(seq: int = 7) -> Tensor:
+    return torch.randint(3, 50, (2, seq), generator=torch.Generator().manual_seed(0))
+
+
+def model_of(name: str) -> Any:
+    if name in SHIPPED:
+        return shipped(name)
+    cls: Any = getattr(transformers, name)
+    known = {*cls.config_class().to_dict(), *cls.config_class.attribute_map}
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = cls(cls.config_class(**{key: value for key, value in SIZES.items() if key in known})).eval()
+    draws = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=draws) * 0.1)
+    return model
+
+
+@pytest.mark.parametrize("name", [*CLASSES, *SHIPPED])
+def test_contributions_add_up_to_every_read(name: str) -> None:
+    reads = recorded_reads(model_of(name), tokens())
+    for part, shift in zip(reads.parts, reads.shifts, strict=True):
+        rest = part.read - part.contributions.sum(dim=0) - shift
+        assert rest.abs().max() < 1e-9 * part.read.abs().max(), part.name
+    assert reads.parts[-1].name == "close"
+    sizes = reads.parts[-1].contributions.abs().amax(dim=(1, 2, 3))
+    reached = dict(zip(reads.sources, sizes.tolist(), strict=True))
+    # In this class two sums stand beside the stream: they are read, and end there.
+    beside = ["0.feedforward", "3.feedforward"] if name == "neomme" else []
+    assert [source for source, size in reached.items() if size < 1e-6] == beside
+    first = reads.parts[0].contributions.abs().amax(dim=(1, 2, 3))
+    assert (first[2:] == 0).all()  # none comes from later
+
+
+@pytest.mark.parametrize("cls", ["LlamaForCausalLM", "GPT2LMHeadModel", "BertForMaskedLM"])
+def test_reads_are_those_of_our_model_of_the_same_numbers(cls: str, tmp_path: Path) -> None:
+    theirs = model_of(cls)
+    theirs.save_pretrained(tmp_path)
+    ours = addnorm.load_hf(tmp_path).double()
+    expected, got = addnorm.identities(ours, tokens()), addnorm.identities(theirs, tokens())
+    assert [part.name for part in got] == [part.name for part in expected]
+    for one, other in zip(got, expected, strict=True):
+        torch.testing.assert_close(one.read, other.read.double(), rtol=0, atol=1e-6)
+        torch.testing.assert_close(one.of_source, other.of_source, rtol=0, atol=1e-6)
+    one, other = addnorm.depth_matrix(theirs, tokens()), addnorm.depth_matrix(ours, tokens())
+    assert one.sources == other.sources
+    torch.testing.assert_close(one.weights, other.weights, rtol=0, atol=1e-6)
+    torch.testing.assert_close(one.shares, other.shares, rtol=0, atol=1e-6)
+
+
+class Halving(nn.Module):
+    """A module of a user's own, whose stream is halved after every branch and passes a saturating function once."""
+
+    def __init__(self, *, bends: bool = False) -> None:
+        super().__init__()
+        self.tokens, self.bends = nn.Embedding(50, 8), bends
+        self.layers = nn.ModuleList(
+            nn.Sequential(nn.LayerNorm(8), nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 8)) for _ in range(3)
+        )
+        self.head = nn.Linear(8, 50)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.tokens(ids)
+        for number, layer in enumerate(self.layers):
+            x = (x + layer(x)) / 2
+            if self.bends and number == 1:
+                x = x.tanh()
+        logits: Tensor = self.head(x)
+        return logits
+
+
+def test_a_module_of_a_user_has_the_weights_of_its_formula() -> None:
+    matrix = addnorm.depth_matrix(Halving(), tokens())
+    expected = torch.tensor([[1, 0, 0, 0], [0.5, 0.5, 0, 0], [0.25, 0.25, 0.5, 0], [0.125, 0.125, 0.25, 0.5]])
+    torch.testing.assert_close(matrix.weights, expected.double(), rtol=0, atol=1e-12)
+
+
+def test_where_a_stream_is_bent_what_comes_behind_is_a_source_with_a_name() -> None:
+    reads = recorded_reads(Halving(bends=True), tokens())
+    assert reads.sources == ("embedding", "0.feedforward", "2.stream", "2.feedforward")  # 1 is read bent alone
+    for part, shift in zip(reads.parts, reads.shifts, strict=True):
+        assert (part.read - part.contributions.sum(dim=0) - shift).abs().max() < 1e-12
+
+
+def test_bad_input_is_refused_with_what_is_possible() -> None:
+    with pytest.raises(InputError, match=r"nn\.ModuleList"):
+        addnorm.identities(nn.Sequential(nn.Embedding(50, 8)), tokens())
+    with pytest.raises(InputError, match="expected tokens"):
+        addnorm.depth_matrix(Halving())
+    with pytest.raises(InputError, match="expected 'residual'"):
+        addnorm.depth_matrix(Halving(), tokens(), "scores")
+    with pytest.raises(InputError, match="reads token ids"):
+        addnorm.identities(Halving(), tokens() + 100)

@@ -1,0 +1,135 @@
+"""Which learned numbers can matter: the counts of the hand derivation, and where they are shown."""
+
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+from torch import nn
+
+import addnorm
+from addnorm.cli import main
+from addnorm.cli._plan_tables import learned_numbers as table
+from addnorm.cli.inspect import ablation_table
+from addnorm.insight.identifiable import identifiable, reduced
+from addnorm.symmetry.counting import learned_numbers
+
+SIZES = {"vocab": 11, "width": 8, "depth": 2, "heads": 2, "kv_heads": 1, "hidden": 5, "max_seq": 16}
+
+
+@pytest.mark.parametrize(
+    ("socket", "kind", "numbers", "matter", "unread"),
+    [
+        ("residual", "rezero", 4, 0, 0),
+        ("residual", "gate", 36, 36, 0),
+        pytest.param("residual", "layer_scale", 32, 0, 0, marks=pytest.mark.thorough),
+        pytest.param("residual", "lambdas", 4, 2, 0, marks=pytest.mark.thorough),
+        pytest.param("residual", "dense", 5, 5, 0, marks=pytest.mark.thorough),
+        pytest.param("residual", "dynamic_dense", 172, 172, 0, marks=pytest.mark.thorough),
+        pytest.param("scores", "power", 4, 1, 1, marks=pytest.mark.thorough),
+        pytest.param("scores", "weighted", 3, 1, 0, marks=pytest.mark.thorough),
+        pytest.param("sink", "logit", 4, 4, 0, marks=pytest.mark.thorough),
+    ],
+)
+def test_counts_of_the_hand_derivation(socket: str, kind: str, numbers: int, matter: int, unread: int) -> None:
+    count = identifiable(addnorm.preset("llama", **SIZES, **{socket: kind}))[socket]
+    assert (count.numbers, count.matter, count.unread) == (numbers, matter, unread)
+    assert count.gauge == numbers - matter - unread
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("variant", "numbers", "matter"), [("v2m3", 35, 28), ("v4m4", 16, 7), ("v4m5", 36, 28), ("v4m6", 72, 28)]
+)
+def test_scalars_of_kuang_2025(variant: str, numbers: int, matter: int) -> None:
+    """Of a weight per pair of layers, each layer's own is absorbed by its queries: 36 - 8. The exponents b add nothing."""
+    count = addnorm.load_study("residual-scores", profile="paper").variants[variant]
+    (made,) = identifiable(count).values()
+    assert (made.numbers, made.matter) == (numbers, matter)
+
+
+def test_a_reduced_model_keeps_depth_and_mechanisms() -> None:
+    spec = addnorm.preset("llama", vocab=500, width=64, depth=7, heads=8, hidden=100, max_seq=64, residual="rezero")
+    small = reduced(spec)
+    assert (small.depth, small.residual.kind, small.width) == (7, "rezero", 4)
+
+
+def test_an_unclear_rank_is_said() -> None:
+    network = nn.Sequential(*[nn.Linear(2, 2, bias=False) for _ in range(2)])
+    inputs = torch.randn(20, 2)
+    assert learned_numbers(network, inputs, {"first": ["0.weight"]})["first"].matter == 0
+    with pytest.raises(addnorm.errors.UnknownName, match=r"no parameter '2\.weight'"):
+        learned_numbers(network, inputs, {"first": ["2.weight"]})
+
+
+def test_list_shows_them(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "residual"]) == 0
+    printed = capsys.readouterr().out
+    assert "Learned numbers: 4 in two layers of width 8, of which 0 can matter" in printed
+    assert main(["list", "residual", "--json"]) == 0
+    entries = {each["kind"]: each for each in json.loads(capsys.readouterr().out)["residual"]}
+    assert entries["gate"]["learned"] == {"numbers": 36, "unread": 0, "matter": 36}
+    assert "learned" not in entries["add"]
+
+
+def test_plan_says_which_are_a_gauge() -> None:
+    counts = {"v4m5": {"scores": {"numbers": 36, "unread": 0, "matter": 28}}, "wide": {"reason": "too large"}}
+    assert table(counts) == (
+        "Learned numbers of joints, counted in models of small width: v4m5's 36 of scores: 28 identifiable, 8 a gauge; "
+        "wide: not counted, too large."
+    )
+    assert table({}) == ""
+
+
+def test_an_ablated_gauge_is_warned_of() -> None:
+    row = {"group": "residual.alpha", "set_to": "start", "entries": 4, "loss": 2.0, "change": 0.5, "gauge": True}
+    over = [
+        {
+            "variant": "a",
+            "group": "residual.alpha",
+            "set_to": "start",
+            "mean": 0.5,
+            "low": None,
+            "high": None,
+            "seeds": 1,
+        }
+    ]
+    measured = {"runs": [{"variant": "a", "groups": [row]}], "over_seeds": over, "skipped": {}}
+    assert "A gauge: residual.alpha." in ablation_table(measured, 100)
+    measured["runs"][0]["groups"] = [{**row, "gauge": False}]
+    assert "A gauge" not in ablation_table(measured, 100)
+
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def _script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("learned_numbers_page", DOCS / "learned_numbers.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_table_has_every_joint_and_is_that_of_the_data() -> None:
+    script = _script()
+    data = json.loads(script.DATA.read_text(encoding="utf-8"))
+    assert script.PAGE.read_text(encoding="utf-8") == script.page(data)
+    joints = [
+        f"{room}.{kind}" for room, kind in script.rows() if room in ("residual", "scores", "values", "sink", "column")
+    ]
+    assert [name for name in joints if name not in data] == []
+    for name, row in data.items():
+        if "reason" not in row:
+            assert row["explained"] + sum(each["size"] for each in row["rest"]) == row["redundant"], name
+    assert data["scores.weighted"]["matter"] == 1
+    assert data["residual.rezero"]["matter"] == 0
+
+
+def test_a_row_is_what_is_counted() -> None:
+    script = _script()
+    data = json.loads(script.DATA.read_text(encoding="utf-8"))
+    assert script.row("residual", "rezero") == data["residual.rezero"]
