@@ -153,3 +153,15 @@ def test_the_caption_says_what_a_point_is_at_every_zoom(tmp_path, window, monkey
     seen.wait(f"{said}.includes('Each point is the mean of up to 2 steps')")
     seen.tab.get_by_role("button", name="Zoom in").click()
     seen.wait(f"!{said}.includes('Each point')")
+
+
+@pytest.mark.parametrize(("width", "least"), [(1440, 0.85), (390, 0.9)])
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_tables_and_charts_use_the_screen(tmp_path, window, width, least, language):
+    made_study.finished(tmp_path / "study")
+    seen = window(tmp_path / "study", viewport={"width": width, "height": 900})
+    for page, selector in (("/ranking", ".verdicts"), ("/curves", ".plot"), ("/", ".cards")):
+        seen.go(f"{page}?lang={language}")
+        shown = seen.tab.locator(selector).first.bounding_box()
+        assert shown["width"] >= least * width, page
+        assert seen.tab.evaluate("document.documentElement.scrollWidth") <= width, page

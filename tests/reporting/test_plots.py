@@ -2,12 +2,14 @@
 
 import io
 import math
+import re
 import subprocess
 import sys
 from typing import Any
 
 import matplotlib
 import pytest
+from matplotlib.text import Text
 
 from addnorm.reporting.drawing import figure_style as style
 from addnorm.reporting.drawing.image import _DPI, _UNDATED, saved
@@ -216,3 +218,63 @@ def test_a_legend_stays_on_its_figure(names: list[str]) -> None:
     saved(drawn, "png")
     box = drawn.legends[0].get_window_extent()
     assert 0 <= box.x0 < box.x1 <= drawn.bbox.width
+
+
+def off_the_figure(drawn: Any) -> list[str]:
+    saved(drawn, "png")
+    words = [
+        text for text in drawn.findobj(Text) if re.search("[a-z]", text.get_text())
+    ]  # not ticks beyond an axis's end
+    boxes = [(text.get_text(), text.get_window_extent()) for text in words]
+    boxes += [("legend", legend.get_window_extent()) for legend in drawn.legends]
+    return [name for name, box in boxes if box.x0 < -1 or box.x1 > drawn.bbox.width + 1]
+
+
+@pytest.mark.parametrize("name", ["differences", "scalars", "curves"])
+def test_nothing_is_cut_off_a_narrow_figure(name: str) -> None:
+    """One reference and every kind of verdict, one panel of scalars, one of curves: signs need the most of their width."""
+    given = {
+        "differences": lambda: [
+            {
+                "variant": f"a_variant_that_is_{verdict}",
+                "reference": "base",
+                "margin": 0.005,
+                "difference": 0.01 * place,
+                "interval": (0.01 * place - 0.004, 0.01 * place + 0.004),
+                "verdict": verdict,
+                "verdict_word": verdict,
+            }
+            for place, verdict in enumerate(("better", "worse", "equivalent", "undecided"))
+        ],
+        "scalars": lambda: scalars()[:3],
+        "curves": lambda: [row for row in curves() if row["metric"] == "accuracy"],
+    }
+    assert off_the_figure(draw(name, given[name]())) == []
+
+
+def test_parameters_of_one_number_share_a_panel_over_the_variants() -> None:
+    def number(variant: str, parameter: str, init: float) -> dict[str, Any]:
+        finals = [init + 0.1, init - 0.1]
+        return {
+            "variant": variant,
+            "parameter": parameter,
+            "layer": None,
+            "init": init,
+            "decay_only": init,
+            "finals": finals,
+        }
+
+    one = [
+        number("base", "gain", 1.0),
+        number("half_gain_on_the_whole_stream", "gain", 0.5),
+        number("base", "other", 2.0),
+    ]
+    drawn = draw("scalars", [*one, *scalars()])
+    shown = {axes.get_title(loc="left"): axes for axes in drawn.axes if axes.get_visible()}
+    assert list(shown) == ["gain", "other", "v4m4  scores.a", "rezero  scores.a"]
+    assert [label.get_text() for label in shown["gain"].get_xticklabels()] == [
+        "base",
+        "half_gain_on_\nthe_whole_stream",
+    ]
+    assert shown["gain"].get_xlabel() == ""
+    assert off_the_figure(drawn) == []

@@ -121,10 +121,7 @@ def legend_below(figure: "Figure", axes: "Axes") -> None:
     """One legend for the whole figure, under it, in as many of four columns as its width holds."""
     handles, names = axes.get_legend_handles_labels()
     if handles:
-        # matplotlib centres a legend that is too wide and cuts it on both sides.
-        counts = range(min(4, len(names)), 1, -1)
-        fitting = next((count for count in counts if _legend_inches(names, count) <= figure.get_figwidth()), 1)
-        key_below(figure, handles, names, ncols=fitting, handlelength=3.2)
+        key_below(figure, handles, names, most=4, handlelength=3.2)
 
 
 _SIGN_INCHES = 0.65
@@ -141,10 +138,22 @@ def _legend_inches(names: Sequence[str], columns: int) -> float:
     return sum(_SIGN_INCHES + max(widths[first:last]) for first, last in itertools.pairwise(starts))
 
 
-def key_below(figure: "Figure", handles: Sequence["Artist"], names: Sequence[str], **options: Any) -> None:
-    """Signs and their meanings under the figure, in one line unless `ncols` is given."""
-    look: dict[str, Any] = {"ncols": len(names), "frameon": False, "fontsize": 8}
-    figure.legend(handles, names, loc="outside lower center", **look | options)
+def key_below(
+    figure: "Figure", handles: Sequence["Artist"], names: Sequence[str], *, most: int = 8, handlelength: float = 2.0
+) -> None:
+    """Signs and their meanings under the figure, in as many columns as its width holds, up to `most`."""
+    # matplotlib centres a legend that is too wide and cuts it on both sides.
+    counts = range(min(most, len(names)), 1, -1)
+    fitting = next((count for count in counts if _legend_inches(names, count) <= figure.get_figwidth()), 1)
+    figure.legend(
+        handles,
+        names,
+        loc="outside lower center",
+        ncols=fitting,
+        frameon=False,
+        fontsize=8,
+        handlelength=handlelength,
+    )
 
 
 def grid_of_panels(figure: "Figure", count: int, columns: int, *, share: bool = False) -> list["Axes"]:

@@ -10,6 +10,7 @@ from addnorm.reporting.formats.listing import MOST_CARDS, grouped, matches
 from addnorm.reporting.formats.measured import in_thousandths
 from addnorm.reporting.formats.numbers import interval, signed
 from addnorm.reporting.formats.table import Column, ResultTable
+from addnorm.reporting.formats.text_table import filled
 from addnorm.reporting.formats.tiers import tier_words
 from addnorm.reporting.section import Section
 from addnorm.reporting.snapshot import ShownLoss, Snapshot
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 _MARKERS = {"better": "<", "worse": ">", "equivalent": "s", "undecided": "o"}
 _MILLI = 1000.0
+_PANEL_LETTERS = 44
+"""Letters of 9 points that are as wide as a panel of the figure."""
 _GROUPS = ("reference", "better", "equivalent", "undecided", "none", "worse", "failed")
 """Groups of a long table, in their order."""
 _FEW_NOTES = 2
@@ -191,7 +194,8 @@ def figure(rows: Sequence[Mapping[str, Any]], t: Phrases) -> "MatplotlibFigure":
         tidy(axes, title=t("plot.versus", name=reference), grid="x")
     words = {row["verdict"]: row["verdict_word"] for row in rows if row["verdict"] in _MARKERS}
     signs = [panels[0].plot([], [], linestyle="", **sign(verdict))[0] for verdict in words]
-    panels[len(panels) // 2].set_xlabel(t("plot.difference"), fontsize=9)
+    # It is wider than one panel, and would be cut off at the figure's edge.
+    panels[len(panels) // 2].set_xlabel(filled(t("plot.difference"), _PANEL_LETTERS), fontsize=9)
     key_below(drawn, [panels[0].patches[0], *signs], [t("plot.margin"), *words.values()])
     return drawn
 

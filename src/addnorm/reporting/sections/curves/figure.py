@@ -83,6 +83,7 @@ def figure(rows: Sequence[Mapping[str, Any]], t: Phrases) -> "MatplotlibFigure":
                 **drawn_as,
             )
             axes.fill_between(steps, low, high, color=drawn_as["color"], alpha=0.12, linewidth=0)
+        axes.locator_params(axis="x", integer=True)
         tidy(axes, across=t("plot.step"), up=t(f"plot.{metric}"))
     legend_below(drawn, panels[0])
     return drawn

@@ -1,5 +1,7 @@
 """Learned scalars: their values next to what weight decay alone would have left, and the verdicts of `addnorm explain`."""
 
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -57,18 +59,26 @@ def long_scalars(rows: Sequence[Mapping[str, Any]]) -> Rows:
 
 
 _ACROSS = 3
+_LETTERS = 16
+"""Of a variant's name in one line below a panel."""
+_MOST_BESIDE = 3
+"""Names of so many letters that stand beside each other below a panel."""
 
 
 @figure_of("learned scalar")
 def figure(rows: Sequence[Mapping[str, Any]], t: Phrases) -> "MatplotlibFigure":
-    """The figure of learned scalars, a panel per variant and parameter.
+    """The figure of learned scalars, a panel per variant and parameter; parameters of one number share one over the variants.
 
     Args:
         rows: one per entry: `variant`, `parameter`, `layer` (0-based, or None), `init`, `decay_only`, `finals` (a value
             per seed).
         language: of the labels.
     """
-    groups = grouped(rows, lambda row: (row["variant"], row["parameter"]))
+    sizes = Counter((row["variant"], row["parameter"]) for row in rows)
+    alone = {key for key, size in sizes.items() if size == 1}
+    groups = grouped(
+        rows, lambda row: ("" if (row["variant"], row["parameter"]) in alone else row["variant"], row["parameter"])
+    )
     across = min(_ACROSS, len(groups))
     drawn = new_figure(0.6 + 3.6 * across, 0.8 + 2.5 * -(-len(groups) // across))
     panels = grid_of_panels(drawn, len(groups), across)
@@ -92,14 +102,28 @@ def figure(rows: Sequence[Mapping[str, Any]], t: Phrases) -> "MatplotlibFigure":
         for place in firsts[1:]:
             axes.axvline(place - 0.5, color="0.85", linewidth=0.6, zorder=0)
         layered = entries[0]["layer"] is not None
-        if layered:
+        if not variant:
+            slanted: dict[str, Any] = {"rotation": 30, "ha": "right"} if len(entries) > _MOST_BESIDE else {}
+            axes.set_xticks(places, [_folded(entry["variant"]) for entry in entries], **slanted)
+            axes.set_xlim(-0.75, len(entries) - 0.25)
+        elif layered:
             axes.set_xticks(firsts, [str(entries[place]["layer"]) for place in firsts])
         else:
             axes.locator_params(axis="x", integer=True)
-        below = t("plot.entry_by_layer" if layered else "plot.entry")
-        tidy(axes, title=f"{variant}  {parameter}", across=below)
+        below = t("plot.entry_by_layer" if layered else "plot.entry") if variant else ""
+        tidy(axes, title=f"{variant}  {parameter}".strip(), across=below)
     legend_below(drawn, panels[0])
     return drawn
+
+
+def _folded(name: str) -> str:
+    """A variant's name in lines that leave room for its neighbours'."""
+    lines = [""]
+    for part in re.findall(r"[^_\-, ]*[_\-, ]*", name):
+        if lines[-1] and len(lines[-1] + part) > _LETTERS:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(lines)
 
 
 def _figure_table(rows: Rows, t: Phrases) -> ResultTable:
