@@ -122,8 +122,7 @@ def command(options: Options) -> int:
             print(tuning_tables.text(ranking["tuning"], page_width(), spoken()))
         if (options.dir / "study.json").exists():
             print(_next_commands(options.dir))
-        print("
-".join(("", *map(paragraph, (*sentences, step.sentence)))))
+        print("\n".join(("", *map(paragraph, (*sentences, step.sentence)))))
     return 0
 
 
