@@ -45,7 +45,7 @@ Parts = dict[int, Tensor]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CarriedSource:
-    """What joined the stream."""
+    """Name of the part that joined the stream."""
 
     path: str
     """Module that was running; empty for the embeddings."""
@@ -215,7 +215,7 @@ class Carrier(TorchFunctionMode):
         return torch.zeros_like(x) if part is None else part
 
     def _applied(self, func: Any, args: Any, kwargs: Any, carried: list[Tensor]) -> list[tuple[int, list[Tensor]]]:
-        """What a function makes of every source's contribution; nothing if it is not additive."""
+        """Contributions of every source behind a function; nothing if it is not additive."""
         norm = _norm_of(func, args, kwargs)
         numbers = sorted({SHIFT, *(number for each in carried for number in self.parts[each])})
 

@@ -27,7 +27,7 @@ class RecordedReads:
     """One name per source: `embedding`, `0.attention`, …"""
     parts: tuple[Part, ...]
     shifts: tuple[Tensor, ...]
-    """What parameters and constants added to every read, such as shifts of norms on the stream."""
+    """Contribution of parameters and constants to every read, such as shifts of norms on the stream."""
 
 
 @torch.no_grad()

@@ -21,7 +21,7 @@ from addnorm.insight.port.pairing import (
     unpaired,
     whole,
 )
-from addnorm.insight.port.passes import PREFIX, Implementation, Point, RecordedPass, hint_of, points, relative
+from addnorm.insight.port.passes import PREFIX, ComparedPoint, Implementation, RecordedPass, hint_of, points, relative
 from addnorm.insight.port.result import PortComparison, PortDifference
 from addnorm.redundancy.agreement.numbers import unstored_buffers
 from addnorm.redundancy.execution.checks import check_model
@@ -239,7 +239,7 @@ class _Comparison:
         def passed(side: Implementation) -> RecordedPass:
             return RecordedPass.of(side.model, lambda: forward(side))
 
-        def between(one: RecordedPass, two: RecordedPass) -> list[Point]:
+        def between(one: RecordedPass, two: RecordedPass) -> list[ComparedPoint]:
             return points(one, two, self.pairs, self.shapes, real)
 
         ours, theirs = passed(self.ours), passed(self.theirs)

@@ -197,7 +197,7 @@ def _of_module(sides: Sides, ours: Named, theirs: Named, pairs: Sequence[Paramet
 
 
 def outputs_of(pair: ParameterPair, ours: Tensor, theirs: Tensor, one: int, other: int) -> tuple[Tensor, Tensor] | None:
-    """Which outputs of two weights are the same, from their entries; None if no axis has that many outputs."""
+    """Equal outputs of two weights, by their entries; None if no axis has that many outputs."""
     if ours.dim() == theirs.dim() == 1 and (ours.numel(), theirs.numel()) == (one, other):
         return pair.our_entries, pair.their_entries
     if ours.dim() != 2 or theirs.dim() != 2:

@@ -133,7 +133,7 @@ class RecordedPass:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Point:
+class ComparedPoint:
     """A value that both passes must have."""
 
     at: int
@@ -172,7 +172,7 @@ def points(
     pairs: Sequence[ParameterPair],
     shapes: tuple[dict[str, Tensor], dict[str, Tensor]],
     real: Bool[Tensor, "batch seq"],
-) -> list[Point]:
+) -> list[ComparedPoint]:
     """Every point of two passes, in the order of the first.
 
     Args:
@@ -184,14 +184,16 @@ def points(
     """
     found = [*_of_modules(ours, theirs, pairs, shapes), *_of_attention(ours, theirs, real), *_of_joints(ours, theirs)]
     found.append(
-        Point(at=ours.events.clock + 1, what="logits", ours="", theirs="", value=ours.logits, other=theirs.logits)
+        ComparedPoint(
+            at=ours.events.clock + 1, what="logits", ours="", theirs="", value=ours.logits, other=theirs.logits
+        )
     )
     found.sort(key=lambda point: point.at)
     if bool(real.all()):
         return found
     chosen = partial(_chosen, real=real)
     return [
-        Point(
+        ComparedPoint(
             at=point.at,
             what=point.what,
             ours=point.ours,
@@ -218,7 +220,7 @@ def _of_modules(
     theirs: RecordedPass,
     pairs: Sequence[ParameterPair],
     shapes: tuple[dict[str, Tensor], dict[str, Tensor]],
-) -> Iterator[Point]:
+) -> Iterator[ComparedPoint]:
     our_calls, their_calls = ours.calls, theirs.calls
     for pair in pairs:
         path, other_path = pair.ours.rpartition(".")[0], pair.theirs.rpartition(".")[0]
@@ -241,7 +243,7 @@ def _of_modules(
                         continue
                     value, theirs_value = both
                 if value.numel() == theirs_value.numel():
-                    yield Point(at=at, what=what, ours=path, theirs=other_path, value=value, other=theirs_value)
+                    yield ComparedPoint(at=at, what=what, ours=path, theirs=other_path, value=value, other=theirs_value)
 
 
 def _has_bias_elsewhere(pairs: Sequence[ParameterPair], ours: str, theirs: str) -> bool:
@@ -269,7 +271,7 @@ def _same_outputs(
     return None if lines is None else (value[..., lines[0]], other[..., lines[1]])
 
 
-def _of_attention(ours: RecordedPass, theirs: RecordedPass, real: Tensor) -> Iterator[Point]:
+def _of_attention(ours: RecordedPass, theirs: RecordedPass, real: Tensor) -> Iterator[ComparedPoint]:
     own, their = ours.events.attentions, theirs.events.attentions
     if len(own) != len(their):
         return
@@ -279,7 +281,7 @@ def _of_attention(ours: RecordedPass, theirs: RecordedPass, real: Tensor) -> Ite
             continue
         value, theirs_value = rows.block(slice(0, rows.keys)), their_rows.block(slice(0, their_rows.keys))
         if value.numel() == theirs_value.numel():
-            yield Point(
+            yield ComparedPoint(
                 at=one.at,
                 what="attention weights",
                 ours=ours.path_at(one.at),
@@ -289,7 +291,7 @@ def _of_attention(ours: RecordedPass, theirs: RecordedPass, real: Tensor) -> Ite
             )
 
 
-def _of_joints(ours: RecordedPass, theirs: RecordedPass) -> Iterator[Point]:
+def _of_joints(ours: RecordedPass, theirs: RecordedPass) -> Iterator[ComparedPoint]:
     alike = len(ours.layers) == len(theirs.layers) and all(
         len(one.joints) == len(other.joints) for one, other in zip(ours.layers, theirs.layers, strict=True)
     )
@@ -299,7 +301,7 @@ def _of_joints(ours: RecordedPass, theirs: RecordedPass) -> Iterator[Point]:
         for joint, their_joint in zip(one.joints, other.joints, strict=True):
             at = next((each.at for each in ours.events.additions if same(each.out, joint.written)), one.call.ended)
             if joint.role == their_joint.role and joint.written.numel() == their_joint.written.numel():
-                yield Point(
+                yield ComparedPoint(
                     at=at,
                     what=f"stream after {joint.role}",
                     ours=one.call.path,
@@ -310,8 +312,8 @@ def _of_joints(ours: RecordedPass, theirs: RecordedPass) -> Iterator[Point]:
                 )
 
 
-def hint_of(point: Point, ours: RecordedPass, theirs: RecordedPass) -> str:
-    """What is known about a difference beyond its place; empty if nothing is."""
+def hint_of(point: ComparedPoint, ours: RecordedPass, theirs: RecordedPass) -> str:
+    """A difference beyond its place, as far as it is known; else empty."""
     if point.what == "attention weights":
         ratio = _score_ratio(point.value, point.other)
         return "" if ratio is None else f"the second model's scores are {ratio:.6g} times the first one's"
