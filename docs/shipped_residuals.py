@@ -3,6 +3,7 @@
 Rows come from the tables of `load_hf`, facts from the catalogue, counts from `addnorm.symmetries` on small models.
 """
 
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -129,9 +130,18 @@ def page(counts: Mapping[str, str] | None = None) -> str:
     for room, kind in joints:
         spec = ROOMS[room].doc(kind)
         number = counts[kind] if counts is not None and kind in counts else count(kind)
-        lines = "\n".join(f"- equals {line}" for line in equalities(room, kind)) or "- equals nothing else"
-        text += f"\n### {room} `{kind}`\n\n{spec.summary}\n\n{lines}\n- learned numbers: {number}\n"
+        facts = [*(f"equals {line}" for line in equalities(room, kind)), f"learned numbers: {number}"]
+        lines = "\n".join(
+            wrapped(fact, "- ") for fact in (facts if len(facts) > 1 else ["equals nothing else", *facts])
+        )
+        text += f"\n### {room} `{kind}`\n\n{wrapped(spec.summary)}\n\n{lines}\n"
     return text
+
+
+def wrapped(text: str, mark: str = "") -> str:
+    """A paragraph, or an entry of a list, in lines of at most 100 characters."""
+    hang = " " * len(mark)
+    return textwrap.fill(mark + text, 100, subsequent_indent=hang, break_long_words=False, break_on_hyphens=False)
 
 
 if __name__ == "__main__":

@@ -171,7 +171,8 @@ def test_every_data_file_stands_in_a_report(tables: ModuleType) -> None:
         if ":" not in joined
         for name in joined.partition("@")[0].split("+")
     }
-    assert used == {path.stem for path in DATA}
+    # The report on symmetries has no rankings: `docs/studies/symmetries.py` writes it, and tests/symmetry hold it.
+    assert used == {path.stem for path in DATA} - {"symmetries"}
 
 
 @pytest.mark.parametrize("path", RESULTS, ids=name_of)
