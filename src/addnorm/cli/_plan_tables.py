@@ -105,17 +105,17 @@ def learned_numbers(counts: Mapping[str, Mapping[str, Any]]) -> str:
     Args:
         counts: by variant and room, `numbers`, `unread` and `matter`; or a `reason` by variant.
     """
+    t = spoken()
     parts = []
     for variant, rooms in counts.items():
         if "reason" in rooms:
-            parts.append(f"{variant}: not counted, {rooms['reason']}")
+            parts.append(t("estimate.not_counted", variant=variant, reason=translated(rooms["reason"])))
             continue
         for room, each in rooms.items():
             gauge = each["numbers"] - each["unread"] - each["matter"]
-            unread = f", {each['unread']} unread" if each["unread"] else ""
-            parts.append(
-                f"{variant}'s {each['numbers']} of {room}: {each['matter']} identifiable, {gauge} a gauge{unread}"
-            )
+            numbers = {"numbers": each["numbers"], "matter": each["matter"], "gauge": gauge}
+            counted = t("estimate.counted", variant=variant, room=room, **numbers)
+            parts.append(counted + (t("estimate.unread", unread=each["unread"]) if each["unread"] else ""))
     if not parts:
         return ""
-    return f"Learned numbers of joints, counted in models of small width: {'; '.join(parts)}."
+    return t("estimate.learned_numbers", counts=t("joint.semicolon").join(parts))

@@ -15,7 +15,6 @@ For example:
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from textwrap import fill
 from typing import Annotated, Any, Literal
 
 import tyro
@@ -128,15 +127,15 @@ def command(options: Options) -> int:
 
 def _probabilities(probable: Mapping[tuple[str, str], Any], width: int) -> str:
     from addnorm.reporting.formats.table import Column, ResultTable
+    from addnorm.reporting.formats.text_table import filled
 
-    about = (
-        "Probabilities of each comparison by itself, with a flat prior and the noise of the verdicts. They are no verdicts: of "
-        "many variants without an effect, some are probably better."
-    )
+    t = spoken()
     rows = [{"variant": name, "versus": other, **each.to_json()} for (name, other), each in probable.items()]
-    shares = [Column(name, form=lambda share: f"{share:.3f}") for name in ("better", "equivalent", "worse")]
-    table = ResultTable([Column("variant", side="l"), Column("versus", side="l"), *shares], rows)
-    return "\n".join((fill(about, width), "", table.text(width)))
+    shares = [
+        Column(name, t(f"verdict.{name}"), lambda share: f"{share:.3f}") for name in ("better", "equivalent", "worse")
+    ]
+    names = [Column("variant", t("head.variant"), side="l"), Column("versus", t("head.other"), side="l")]
+    return "\n".join((filled(t("text.probabilities"), width), "", ResultTable([*names, *shares], rows).text(width)))
 
 
 def _print(options: Options, content: dict[str, Any], text: Callable[[Mapping[str, Any], int], str]) -> int:

@@ -73,7 +73,7 @@ def _print_attention(runs: Sequence["RunFolder"]) -> None:
         if isinstance(taken, str):
             variants.setdefault(taken, []).append(run.spec["variant"])
     for taken, names in variants.items():
-        print(f"\nattention of {', '.join(dict.fromkeys(names))}: {taken}")
+        print("\n" + spoken()("status.attention", variants=", ".join(dict.fromkeys(names)), way=taken))
 
 
 def _print_uncompiled(statuses: Sequence["RunStatus"]) -> None:
