@@ -20,7 +20,7 @@ from scipy import sparse
 from scipy.sparse import csgraph
 from torch import Tensor
 
-from addnorm.symmetry.bases.change import Place, Weights, centred_plane, fold_gains, places, rescale, transform
+from addnorm.symmetry.bases.change import CellPlace, Weights, centred_plane, fold_gains, places, rescale, transform
 from addnorm.symmetry.bases.channels import Cell, Cells
 
 _SWEEPS = 30
@@ -59,7 +59,7 @@ def canonical(found: Cells, weights: Weights) -> Weights:
     return made
 
 
-def _rows(given: Sequence[Place], weights: Weights, *, dual: bool) -> Tensor:
+def _rows(given: Sequence[CellPlace], weights: Weights, *, dual: bool) -> Tensor:
     """All entries along one side of a cell, [coordinate, entry]."""
     parts = [
         weights[each.parameter].movedim(each.axis, 0)[each.index].reshape(len(each.index), -1)
@@ -69,7 +69,7 @@ def _rows(given: Sequence[Place], weights: Weights, *, dual: bool) -> Tensor:
     return torch.cat(parts, 1) if parts else torch.zeros(len(given[0].index), 0, dtype=torch.float64)
 
 
-def _settle(cell: Cell, given: list[Place], weights: Weights) -> float:
+def _settle(cell: Cell, given: list[CellPlace], weights: Weights) -> float:
     """Fix the element of a cell up to signs and angles; return how far it was from the identity."""
     one, other = _rows(given, weights, dual=False), _rows(given, weights, dual=True)
     if not float(one.norm()) or not float(other.norm()):
@@ -85,7 +85,7 @@ def _settle(cell: Cell, given: list[Place], weights: Weights) -> float:
     return abs(factor - 1)
 
 
-def _point(cell: Cell, given: list[Place], weights: Weights) -> None:
+def _point(cell: Cell, given: list[CellPlace], weights: Weights) -> None:
     """Fix the signs and angles of a cell by its entries, which have fixed bases along all other axes by now."""
     one = _rows(given, weights, dual=False)
     if not one.numel() or cell.kind == "positive":
@@ -118,7 +118,7 @@ def _signed(matrix: Tensor, rows: Tensor) -> Tensor:
     return torch.where(longest < 0, -matrix, matrix)
 
 
-def _upright(cell: Cell, given: list[Place], weights: Weights, *, bases: set[tuple[str, int]]) -> None:
+def _upright(cell: Cell, given: list[CellPlace], weights: Weights, *, bases: set[tuple[str, int]]) -> None:
     """Make the Gram matrix of all that reads and writes a stream diagonal; tables, whose other axis has no basis, fix signs."""
     size = cell.size
     plane = centred_plane(size) if cell.kind == "centred rotation" else torch.eye(size, dtype=torch.float64)

@@ -14,7 +14,7 @@ Weights = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
-class Place:
+class CellPlace:
     """A part of an axis of a parameter that holds one whole cell, in the cell's order."""
 
     parameter: str
@@ -25,7 +25,7 @@ class Place:
     """True if the entries along the axis are multiplied by the inverse transpose."""
 
 
-def places(found: Cells) -> dict[int, list[Place]]:
+def places(found: Cells) -> dict[int, list[CellPlace]]:
     """Return the places of every cell, by its number; of each parameter's axis the first use counts, all others agree.
 
     A cell that some axis holds in part has no place and is left out.
@@ -35,7 +35,7 @@ def places(found: Cells) -> dict[int, list[Place]]:
     for at, cell in enumerate(found.cells):
         number[cell.components] = at
         order[cell.components] = np.arange(cell.size)
-    made: dict[int, list[Place]] = {at: [] for at in range(len(found.cells))}
+    made: dict[int, list[CellPlace]] = {at: [] for at in range(len(found.cells))}
     broken: set[int] = set()
     seen: set[tuple[str, int]] = set()
     for use in found.given.uses:
@@ -55,11 +55,11 @@ def places(found: Cells) -> dict[int, list[Place]]:
                     broken.add(at)
                     break
                 index = torch.from_numpy(part[np.argsort(coordinates)].copy())
-                made[at].append(Place(use.parameter, use.axis, index, bool(parity[part[0]])))
+                made[at].append(CellPlace(use.parameter, use.axis, index, bool(parity[part[0]])))
     return {at: each for at, each in made.items() if at not in broken}
 
 
-def transform(weights: Weights, given: list[Place], matrix: Tensor) -> None:
+def transform(weights: Weights, given: list[CellPlace], matrix: Tensor) -> None:
     """Apply one element to a cell, in place."""
     inverse = torch.linalg.inv(matrix).T if any(each.dual for each in given) else matrix
     for each in given:
@@ -68,7 +68,7 @@ def transform(weights: Weights, given: list[Place], matrix: Tensor) -> None:
         moved[each.index] = torch.tensordot(inverse if each.dual else matrix, moved[each.index], 1)
 
 
-def rescale(weights: Weights, given: list[Place], factor: float) -> None:
+def rescale(weights: Weights, given: list[CellPlace], factor: float) -> None:
     """Apply a scale to a cell of one coordinate, in place."""
     for each in given:
         moved = weights[each.parameter].movedim(each.axis, 0)
