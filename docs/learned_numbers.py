@@ -25,7 +25,7 @@ DATA = Path(__file__).parents[1] / "src" / "addnorm" / "insight" / "learned_numb
 PAGE = Path(__file__).with_name("learned-numbers.md")
 SIZES = {"vocab": 11, "width": 8, "depth": 2, "heads": 2, "kv_heads": 1, "hidden": 5, "max_seq": 16}
 TOKENS = torch.tensor([[0, 1, 2, 3, 4, 5, 6, 7, 8], [9, 10, 3, 1, 4, 1, 5, 9, 2]])
-MORE = {("block", "parallel"), ("residual", "cross")}
+MORE = {("block", "parallel"), ("block", "macaron"), ("residual", "cross")}
 """Mechanisms with a part that reads tokens alone, whose numbers need more tokens than they are."""
 SMALLER: dict[tuple[str, str], dict[str, Any]] = {
     ("residual", "gated_streams"): {"residual": {"kind": "gated_streams", "streams": 2, "rank": 2}},

@@ -19,7 +19,7 @@ FOLDER = Path(__file__).parents[2] / "docs" / "studies"
 PAGES = sorted(path for path in FOLDER.glob("*.md") if path.stem != "symmetries")  # its tables: tests/symmetry
 REPORTS = [path for path in PAGES if not path.name.startswith("README")]
 """Pages of one study each; the others are the table of claims, in two languages."""
-DATA = sorted((FOLDER / "data").glob("*.json"))
+DATA = sorted(path for path in (FOLDER / "data").glob("*.json") if path.stem != "symmetries")
 RESULTS = [path for path in DATA if "runs" in json.loads(path.read_text(encoding="utf-8"))]
 
 

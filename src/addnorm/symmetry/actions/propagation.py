@@ -193,7 +193,7 @@ def _derived(call: Call, read: list[State]) -> State | None:
     if call.name in INDEXING or call.name in ("cat", "stack"):
         return None
     if not call.result.is_floating_point():
-        raise NoRule
+        return None
     if any(not isinstance(each.state, Weight) and not each.constant for each in operands):
         return None
     moving = [each for each in operands if isinstance(each.state, Weight)]

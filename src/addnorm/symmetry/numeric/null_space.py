@@ -9,6 +9,8 @@ from addnorm.redundancy.algebra.rank import svd
 
 _NOISE = 1e-9
 """Columns below this share of the largest are rounding, which must not be scaled up."""
+_ROUNDING = 1e-14
+"""Singular values below this share of the largest are rounding."""
 _NULL = 1e-8
 """A singular value below this share of the largest is zero, if a gap separates it."""
 _CLAIM = 1e-8
@@ -62,11 +64,14 @@ def _rank(values: Tensor) -> int:
     shares = values / values[0]
     small = int((shares > _NULL).sum())
     # A few values may lie just above or below the threshold: the widest gap near it decides.
-    floor = torch.clamp(shares, min=1e-17)
+    # What is smaller than rounding is no gap: 1e-12 over 1e-16 says nothing that 1e-12 over zero would not.
+    floor = torch.clamp(shares, min=_ROUNDING)
     low, high = max(1, int((shares > 1e-6).sum())), max(1, int((shares > 1e-12).sum()))
     if high >= len(values) and low >= len(values):
         return len(values)
-    ratios = [(float(floor[at - 1] / (floor[at] if at < len(values) else 1e-17)), at) for at in range(low, high + 1)]
+    ratios = [
+        (float(floor[at - 1] / (floor[at] if at < len(values) else _ROUNDING)), at) for at in range(low, high + 1)
+    ]
     return max(ratios)[1] if ratios else small
 
 

@@ -18,6 +18,8 @@ from addnorm.symmetry.actions.values import Fixed, FreeShift, Space, State, Valu
 
 _KINDS = 64
 """Largest number of kinds of places in one row of keys or values."""
+_MASKED = -1e4
+"""Scores below this have no weight."""
 _SUM = 1e-9
 """Weights sum to one up to this."""
 
@@ -32,7 +34,7 @@ def attention(call: Call) -> State:
         raise NoRule
     if mask is not None and not mask.constant:
         if isinstance(mask.state, Weight):
-            raise NoRule
+            _level(system, mask.state, mask.number)
         if isinstance(mask.state, Value):
             normalised(system, mask.state, mask.number.dim() - 1)
     heads = query.number.shape[-3] if query.number.dim() > 3 else 1
@@ -46,6 +48,15 @@ def attention(call: Call) -> State:
             return Fixed(constant=False)
         raise NoRule
     return averaged(system, value.state, heads, query.number.shape[-2])
+
+
+def _level(system: System, mask: Weight, number: torch.Tensor) -> None:
+    """Require that learned numbers which are added to scores move alike for all keys that are not masked."""
+    ids = np.broadcast_to(mask.ids, tuple(number.shape)).reshape(-1, number.shape[-1])
+    seen = (number > _MASKED).numpy().reshape(ids.shape)
+    first = np.take_along_axis(ids, seen.argmax(1)[:, None], 1)
+    pairs = np.unique(np.stack([ids[seen], np.broadcast_to(first, ids.shape)[seen]], 1), axis=0)
+    system.equal(pairs[:, 0], pairs[:, 1])
 
 
 def _value(call: Call, operand: Operand) -> Value:
@@ -251,6 +262,14 @@ def normalised(system: System, value: Value, axis: int) -> None:
         system.vanish_on(steps, value.space, linear=False)
 
 
+@rule("gt", "ge", "lt", "le", "eq", "ne", "isinf", "isnan", "isfinite")
+def compared(call: Call) -> State:
+    """A comparison of learned numbers, such as whether a bias is masked: it changes nowhere by a small step."""
+    if any(not isinstance(each.state, Weight | Fixed) for each in call.operands()):
+        raise NoRule
+    return Fixed(constant=True)
+
+
 @rule("masked_fill", "where")
 def masked(call: Call) -> State:
     """Entries replaced by a constant so low that a softmax ignores it, or by zero."""
@@ -262,6 +281,10 @@ def masked(call: Call) -> State:
         given = call.operand("mask")
         condition, kept, other = Operand(~given.number, given.state), call.operand("self"), call.operand("value")
     value = kept.state
+    if isinstance(value, Weight) and condition.constant and other.constant:
+        # A bias with the mask in it: what is masked does not move.
+        live = np.broadcast_to(condition.number.numpy(), tuple(call.result.shape))
+        return Weight(np.where(live, np.broadcast_to(value.ids, live.shape), ZERO))
     if not isinstance(value, Value) or not condition.constant or not other.constant:
         raise NoRule
     used = other.number.expand(call.result.shape)[~condition.number.expand(call.result.shape)]
