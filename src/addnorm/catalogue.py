@@ -304,7 +304,8 @@ def _preset_docs(module: str, mapping: str) -> dict[str, str]:
         text = (
             ast.get_docstring(builders[builder.id], clean=False)
             if isinstance(builder, ast.Name)
-            else _text(builder.args[0], texts)
+            # Wrapped in its file, one line where it is listed.
+            else " ".join(_text(builder.args[0], texts).split())
             if isinstance(builder, ast.Call)
             else None
         )

@@ -41,7 +41,7 @@ def test_losses_over_unequal_seeds_are_over_those_that_all_have(name, tmp_path):
     assert losses(study)["base"][1] == losses(study)["one"][1] == 1
     assert losses(study)["base"][0] < losses(study)["one"][0] < HARD - 0.5
     html = section(name, study)
-    assert html.count("over the seeds that all models have: 1") == 2
+    assert html.count("shared seeds: 1") == 2
     assert "± 0" not in html  # an interval of one mean says nothing beside it
 
 
@@ -49,7 +49,7 @@ def test_losses_over_unequal_seeds_are_over_those_that_all_have(name, tmp_path):
 def test_losses_without_a_shared_seed_are_not_to_be_compared(name, tmp_path):
     study = unequal(tmp_path / "study", {("base", 1), ("one", 0)})
     assert [shared for _, shared in losses(study).values()] == [0, 0]
-    assert section(name, study).count("not comparable yet") == 2
+    assert section(name, study).count("no shared seed yet") == 2
 
 
 @pytest.mark.parametrize("name", SECTIONS)
@@ -60,8 +60,8 @@ def test_losses_over_equal_seeds_are_plain_means(runs, name, tmp_path):
     study = unequal(tmp_path / "study", runs)
     assert {shared for _, shared in losses(study).values()} == {None}
     html = section(name, study)
-    assert "seeds that all models have" not in html
-    assert "not comparable" not in html
+    assert "shared seeds:" not in html
+    assert "no shared seed" not in html
 
 
 def test_a_difference_beyond_the_drawing_is_an_arrow_at_its_edge(tmp_path):
