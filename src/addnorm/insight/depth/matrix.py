@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any, Literal
 
 import torch
@@ -102,7 +103,7 @@ def depth_matrix(
     if measured is None:
         generator = torch.Generator().manual_seed(0)
         measured = torch.randint(model.spec.vocab, (2, min(8, model.spec.max_seq)), generator=generator)
-    matrix = _matrix(_parts(model, measured, room), READERS[room].sources_of(model), room)
+    matrix = _matrix(_parts(model, measured, room), _reader(room).sources_of(model), room)
     # Norms of the stream make weights that differ between any tokens, by a factor per position. Such a matrix is
     # measured on random tokens; one whose mechanism looks at the tokens is not.
     varies = bool(matrix.spread.any())
@@ -184,14 +185,19 @@ def identities(
     ]
 
 
-@torch.no_grad()
-def _parts(model: Transformer, tokens: Tensor, room: DepthRoom) -> Iterator[Part]:
+def _reader(room: str) -> ModuleType:
     if room not in READERS:
         raise InputError(f"depth_matrix: room: expected one of {', '.join(READERS)}, got {room!r}.")
+    return READERS[room]
+
+
+@torch.no_grad()
+def _parts(model: Transformer, tokens: Tensor, room: DepthRoom) -> Iterator[Part]:
+    reader = _reader(room)
     training = model.training
     model.eval()
     try:
-        yield from READERS[room].parts(model, tokens.to(model.embedding.weight.device))
+        yield from reader.parts(model, tokens.to(model.embedding.weight.device))
     finally:
         model.train(training)
 
