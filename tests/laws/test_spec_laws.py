@@ -41,6 +41,7 @@ FITTING: dict[Any, Callable[[Any], bool]] = {
     float: lambda value: type(value) in (int, float) and math.isfinite(value),
     str: lambda value: type(value) is str,
     PatchSpec: lambda value: isinstance(value, PatchSpec),
+    tuple[bool, ...]: lambda value: type(value) is tuple and all(type(entry) is bool for entry in value),
     tuple[str, ...]: lambda value: type(value) is tuple and all(type(entry) is str for entry in value),
 }
 

@@ -237,6 +237,7 @@ NOT_DERIVED = {
     "residual": {
         *("admin", "alternating", "attention", "cross", "dense", "dynamic_dense", "lambdas"),
         *("layer_scale", "low_rank", "schedule", "siamese", "streams"),
+        *("block_attention", "hyper_connections", "initial_state", "kronecker_streams"),
         *("affine", "gated_streams", "none", "orthogonal_streams", "stream_weight", "variance_keeping", "wide"),
     },
 }

@@ -94,8 +94,8 @@ def rounded(weight: Tensor, bits: int) -> Tensor:
     """Round a matrix to few bits, symmetrically, with one scale per row.
 
     Example:
-        >>> rounded(torch.tensor([[1.0, 0.5, -0.1]]), 2)
-        tensor([[1., 0., 0.]])
+        >>> rounded(torch.tensor([[1.0, 0.6, 0.1]]), 2)
+        tensor([[1., 1., 0.]])
     """
     levels = 2 ** (bits - 1) - 1
     flat = weight.reshape(len(weight), -1)
