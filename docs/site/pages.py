@@ -9,7 +9,7 @@ TOP = ("ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")
 GUIDES = (
     "tutorial", "tutorial.zh-CN", "study", "study.zh-CN", "watch", "watch.zh-CN", "ranking", "ranking.zh-CN",
     "own-results", "own-results.zh-CN", "explain", "explain.zh-CN", "inspect", "extrapolate", "audit", "symmetries",
-    "block", "joints", "own-module", "hugging-face", "port", "notebooks", "report", "resume", "gpu", "clusters",
+    "block", "joints", "own-module", "port", "hugging-face", "notebooks", "report", "resume", "gpu", "clusters",
 )  # fmt: skip
 """In the order in which a newcomer needs them."""
 _LINK = re.compile(r"(!?\[(?:[^\]\[]|\[[^\]]*\])*\])\(([^)\s]+)\)")
@@ -35,7 +35,7 @@ def copy(root: Path, out: Path) -> dict[str, object]:
     return {
         "Start": START,
         "Guides": _guides(out),
-        "Files and answers": {"Every field of a study": "docs/study-file.md", "Answers as JSON": "docs/answers.md"},
+        "Study files": {"Every field": "docs/study-file.md"},
         "Studies": _titled(out, "docs/studies/*.md"),
         "Words and sources": {
             "Glossary": "docs/glossary.md",

@@ -373,7 +373,7 @@ STRETCHED = """[...document.querySelectorAll('.wide table:not(.verdicts)')].filt
 
 
 def test_a_table_is_as_wide_as_its_columns(tmp_path, window):
-    """That of verdicts gives the rest of the page to its intervals."""
+    """Other than one of verdicts, whose intervals have the rest of the page: see test_lists_and_zoom.py."""
     made_study.finished(tmp_path / "study")
     seen = window(tmp_path / "study").go("/ranking")
     assert seen.tab.locator(".wide table").count() == 3
