@@ -1,7 +1,7 @@
 """Measures and explains the redundant directions of shipped classes in reduced size: `python docs/studies/symmetries.py` writes
 docs/studies/data/symmetries.json (about ten minutes of one core), and the tables of docs/studies/symmetries.md from it.
 
-    python docs/studies/symmetries.py LlamaForCausalLM ZayaForCausalLM    # these classes alone
+    python docs/studies/symmetries.py LlamaForCausalLM BertModel    # these classes alone
     python docs/studies/symmetries.py --page                              # the tables alone
 """
 
@@ -73,13 +73,6 @@ DEEPSEEK = {
     "moe_intermediate_size": 3,
     "num_key_value_heads": 2,
 }
-ZAYA = {
-    "num_experts": 2,
-    "num_experts_per_tok": 1,
-    "moe_intermediate_size": 3,
-    "router_hidden_size": 4,
-    "num_key_value_heads": 2,
-}
 CLASSES: dict[str, dict[str, Any]] = {
     "LlamaForCausalLM": {},
     "LlamaForCausalLM, tied": {"tie_word_embeddings": True},
@@ -109,7 +102,6 @@ CLASSES: dict[str, dict[str, Any]] = {
     "CohereForCausalLM": {"pad_token_id": 0, "tokens": "more"},
     "FalconForCausalLM": {"ffn_hidden_size": 5, "tokens": "more"},
     "OPTForCausalLM": {"ffn_dim": 5, "word_embed_proj_dim": 8, "pad_token_id": 1},
-    "BloomForCausalLM": {"n_layer": 2, "n_head": 2},
     "BertModel": LIKE_BERT,
     "BertForMaskedLM": LIKE_BERT,
     "RobertaForMaskedLM": {"type_vocab_size": 1, "pad_token_id": 0, "max_position_embeddings": 20},
@@ -136,7 +128,6 @@ CLASSES: dict[str, dict[str, Any]] = {
     "GptOssForCausalLM": {**EXPERTS, "sliding_window": 8, "pad_token_id": 0},
     "DeepseekV3ForCausalLM": DEEPSEEK,
     "DogeForCausalLM": {"pad_token_id": 0},
-    "ZayaForCausalLM": {**ZAYA, "pad_token_id": 0},
 }
 """Classes, and what their configurations have beside `SIZES`."""
 
