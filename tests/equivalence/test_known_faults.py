@@ -120,6 +120,7 @@ def test_no_coefficient_is_taken_for_a_matrix() -> None:
         "narrow",
         "wide",
         "inject",
+        "close_weight",
     }  # of vectors to vectors or to numbers, and so matrices
     for residual in ROOMS["residual"].kinds():
         model = spec(residual).build()
