@@ -28,10 +28,13 @@ TOKENS = torch.tensor([[0, 1, 2, 3, 4, 5, 6, 7, 8], [9, 10, 3, 1, 4, 1, 5, 9, 2]
 MORE = {("block", "parallel"), ("block", "macaron"), ("residual", "cross")}
 """Mechanisms with a part that reads tokens alone, whose numbers need more tokens than they are."""
 SMALLER: dict[tuple[str, str], dict[str, Any]] = {
+    ("residual", "kronecker_streams"): {"residual": {"kind": "kronecker_streams", "streams": 2}},
     ("residual", "gated_streams"): {"residual": {"kind": "gated_streams", "streams": 2, "rank": 2}},
     ("residual", "low_rank"): {"residual": {"kind": "low_rank", "rank": 2}},
 }
 """Mechanisms with many numbers, and what makes them few."""
+NOT_COUNTED = {("residual", "hyper_connections"): "not counted: it takes more than minutes, also with two streams"}
+"""Mechanisms whose count did not end, with a sentence for the page."""
 MOST_REST = 3
 
 HEAD = """# Which learned numbers of a mechanism can matter
@@ -63,6 +66,8 @@ def rows() -> Iterator[tuple[str, str]]:
 
 def row(room: str, kind: str) -> dict[str, Any]:
     """The counts of one mechanism, or why there are none."""
+    if (room, kind) in NOT_COUNTED:
+        return {"reason": NOT_COUNTED[room, kind]}
     fields = SIZES | {FIELD_OF_ROOM[room]: kind} | SMALLER.get((room, kind), {})
     tokens = TOKENS
     if (room, kind) in MORE:
@@ -103,7 +108,7 @@ def counted(spec: ModelSpec, room: str, tokens: torch.Tensor) -> dict[str, Any]:
 def line(kind: str, counts: Mapping[str, Any]) -> str:
     """The row of one mechanism."""
     if "reason" in counts:
-        return f"| `{kind}` | | | | | {counts['reason'].replace('|', ' ')[:60]}… |\n"
+        return f"| `{kind}` | | | | | {counts['reason'].replace('|', ' ')[:80]} |\n"
     rest = "; ".join(_part(each) for each in counts["rest"][:MOST_REST])
     left = sum(each["size"] for each in counts["rest"][MOST_REST:])
     if left:

@@ -12,7 +12,11 @@ ROOT = Path(__file__).parents[2]
 ENGLISH, CHINESE = ROOT / "docs" / "glossary.md", ROOT / "docs" / "glossary.zh-CN.md"
 SOURCES = sorted((ROOT / "src" / "addnorm").rglob("*.py"))
 CHINESE_TEXTS = sorted(
-    [*(ROOT / "src" / "addnorm" / "words" / "zh").glob("*.toml"), *(ROOT / "docs" / "guide").glob("*.zh-CN.md")]
+    [
+        *(ROOT / "src" / "addnorm" / "words" / "zh").glob("*.toml"),
+        *(ROOT / "docs" / "guide").glob("*.zh-CN.md"),
+        ROOT / "README.zh-CN.md",
+    ]
 )
 
 KEPT_STRINGS = re.compile(r"--[\w-]+|[\w./-]*\w\.(?:jsonl?|md)\b|\bmirrors?/|^(?:stretch|stretches|mirrors?|looks?)$")

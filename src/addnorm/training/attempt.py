@@ -87,7 +87,9 @@ class Attempt:
                 run, events, self.spec.training.batch * self.spec.training.seq, ResourceUse(device)
             )
             place = {"ranks": self.ranks.size, "parallel": self.trainer.parallel.kind}
-            ways = attention_ways(self.spec.model, self.spec.training, device)
+            # On a GPU alone: the pass without numbers imports torch's tracer, a second of every run, and there the choice
+            # decides about hundreds of launches.
+            ways = attention_ways(self.spec.model, self.spec.training, device) if device.type == "cuda" else {}
             attention = {"attention": "; ".join(f"{impl}: {why}" for impl, why in ways.items())} if ways else {}
             known = {
                 **_environment(device, self.spec.training.threads),
