@@ -77,7 +77,7 @@ def test_dropout_rates_and_bias_switches() -> None:
 
 
 def test_unknown_names_are_met_with_the_nearest() -> None:
-    with pytest.raises(UnknownName, match=r"^no preset 'gpt3'\. Did you mean 'gpt[12]'\? Known: base, "):
+    with pytest.raises(UnknownName, match=r"^no preset 'gpt3'\. Did you mean 'gpt[12]'\? Known: .*\bbase, "):
         preset("gpt3")
     with pytest.raises(UnknownName, match=r"^no residual 'rezro'\. Did you mean 'rezero'\? Known: add, "):
         preset("base", residual="rezro")

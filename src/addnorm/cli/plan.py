@@ -46,6 +46,8 @@ class Options:
     80 GB), and `link=50` for GB/s between two."""
     audit: bool = False
     """Count redundant bias scalars in large models too: up to a minute and 26 bytes per parameter for each."""
+    numbers: bool = False
+    """Count how many of the learned numbers of joints can matter: seconds for each variant that has some."""
     json: bool = False
     """Print JSON."""
 
@@ -86,7 +88,7 @@ def command(options: Options) -> int:
             estimate.to_json()
             | ({"budgets": given} if given else {})
             | {"audit": _audits(compared, but=large) | {name: {"reason": without_audit} for name in large}}
-            | {"learned": _learned(compared, but=large)}
+            | ({"learned": _learned(compared, but=large)} if options.numbers else {})
             | {"start": {name: check.to_json() for name, check in _starts(compared, but=large).items()}}
             | {"notes": notes}
         )
@@ -147,7 +149,7 @@ def command(options: Options) -> int:
     print(t("estimate.method"))
     if audits := _audits(compared, but=large):
         print(f"\n{redundant_biases(audits)}")
-    if gauges := learned_numbers(_learned(compared, but=large)):
+    if options.numbers and (gauges := learned_numbers(_learned(compared, but=large))):
         print(f"\n{paragraph(gauges)}")
     warned = {
         name: sentences for name, check in _starts(compared, but=large).items() if (sentences := check.warnings())

@@ -148,5 +148,5 @@ def ends(interval: Interval | None) -> list[float] | None:
     return None if interval is None else list(interval)
 
 
-def _seeds_json(by_seed: Mapping[int, float]) -> list[dict[str, float]]:
+def _seeds_json(by_seed: Mapping[int, float]) -> list[dict[str, int | float]]:
     return [{"seed": seed, "difference": value} for seed, value in by_seed.items()]
