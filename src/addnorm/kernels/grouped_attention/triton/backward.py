@@ -58,7 +58,7 @@ def differentiate_rows(
 ):  # fmt: skip
     """U_i = dS K_i for every term into d_q (zeros before), and dS summed into the bias's gradient where asked for."""
     # A loop over one term, if it is known to be one, vanishes, and its queries stay in registers from tile to tile. In float32
-    # they do not fit there, so that the compiler is not told of it.
+    # they do not fit there, so that the compiler does not know it.
     if ALONE and q.dtype.element_ty != tl.float32:
         terms: tl.constexpr = 1
     else:
