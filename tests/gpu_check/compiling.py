@@ -99,7 +99,8 @@ def compiled(
 def _ones(kernel: str, constants: dict[str, Any]) -> list[str]:
     """Sizes that are 1 at usual shapes, which Triton makes constants: a loop over one term is then none, and what lies around
     it gets stages of its own, in shared memory."""
-    terms = ["num_terms"] if constants["ALONE"] and kernel != "sum_terms" else []
+    # One kernel leaves the number of terms open, and a sum is begun anew where there are several.
+    terms = ["num_terms"] if constants["ALONE"] and kernel not in ("sum_terms", "differentiate_rows") else []
     return terms + (["bias_column"] if constants["HAS_BIAS"] else [])
 
 

@@ -46,7 +46,7 @@ def tile_gradient(
     return met, probabilities * (d_probabilities - delta[:, None])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_terms"])
 def differentiate_rows(
     q, k, v, weights, bias, distance, padding, seed, log_sum, delta, grad, d_q, d_bias, d_distance,
     threshold, share, heads, kv_heads, num_terms, term_queries, term_keys, num_rows, num_keys,
@@ -57,6 +57,12 @@ def differentiate_rows(
     CAPPED: tl.constexpr, ALONE: tl.constexpr, UPCAST: tl.constexpr, BIAS_NEEDED: tl.constexpr,
 ):  # fmt: skip
     """U_i = dS K_i for every term into d_q (zeros before), and dS summed into the bias's gradient where asked for."""
+    # A loop over one term, if it is known to be one, vanishes, and its queries stay in registers from tile to tile. In float32
+    # they do not fit there, so that the compiler does not know it.
+    if ALONE and q.dtype.element_ty != tl.float32:
+        terms: tl.constexpr = 1
+    else:
+        terms = num_terms
     slab = tl.program_id(1)
     batch, head = slab // heads, slab % heads
     kv_head = head // (heads // kv_heads)
@@ -85,8 +91,8 @@ def differentiate_rows(
     for key in range(first_key(start, rows_before, WINDOW, BLOCK_KEYS), stop, BLOCK_KEYS):
         columns = key + tl.arange(0, BLOCK_KEYS)
         scores, slope = summed_scores(
-            q + q_rows, k + kv_rows * HEAD_DIM, weights + slab * num_terms, bias, distance, padding,
-            rows, columns, batch, head, num_terms, term_queries, term_keys, num_rows, num_keys,
+            q + q_rows, k + kv_rows * HEAD_DIM, weights + slab * terms, bias, distance, padding,
+            rows, columns, batch, head, terms, term_queries, term_keys, num_rows, num_keys,
             bias_batch, bias_head, bias_row, bias_column, distance_head, distance_first, cap,
             HEAD_DIM, BLOCK_DIM, CAUSAL, WINDOW, HAS_BIAS, HAS_DISTANCE, HAS_PADDING, CAPPED, UPCAST,
         )  # fmt: skip
@@ -110,7 +116,7 @@ def differentiate_rows(
             keys = tl.load(at_key, mask=column_mask[:, None] & dim_mask, other=0.0)
             own += product(narrow, keys, UPCAST)
         else:
-            for term in range(num_terms):
+            for term in range(terms):
                 keys = tl.load(at_key + term * term_keys, mask=column_mask[:, None] & dim_mask, other=0.0)
                 part = product(narrow, keys, UPCAST)
                 tl.atomic_add(at_own + term * term_queries, part, mask=row_mask[:, None] & dim_mask, sem="relaxed")
