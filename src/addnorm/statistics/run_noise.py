@@ -154,6 +154,15 @@ class RunNoise:
     warnings: tuple[Sentence, ...] = ()
     differences: tuple[float, ...] = ()
 
+    def __repr__(self) -> str:
+        """One line; all numbers are in `to_json`."""
+        one, unit = self.one_run, self.measure.unit or ""
+        runs = sum(row.runs for row in self.variants)
+        return (
+            f"<Noise of {self.measure.name}: one run {one.sd:.3g} ({one.low:.3g} to {one.high:.3g}) {unit}".rstrip()
+            + f", {runs} runs of {len(self.variants)} variants>"
+        )
+
     def smallest(self, seeds: int, *, paired: bool) -> SmallestDifference | None:
         """The smallest difference that so many seeds per variant decide; None for pairs without shared seeds."""
         level = self.paired if paired else self.one_run
