@@ -160,7 +160,7 @@ def test_curves_are_those_of_the_steps(tmp_path: Path) -> None:
     first = content["series"][0]
     assert (first["label"], first["steps"], first["values"][0]) == ("deep · 0", [0, 50, 100], 3.4)
     assert visitor.get("/curves.csv").text.count("\n") == 1 + 3 * 3
-    assert "loss, nats per token over step" in words(visitor.get("/curves").text)
+    assert "Loss in nats per token over step" in words(visitor.get("/curves").text)
     assert visitor.get("/curves.svg").headers["content-type"] == "image/svg+xml"
 
 

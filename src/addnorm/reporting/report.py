@@ -88,7 +88,7 @@ def _choices(given: Mapping[str, Any]) -> TableChoices:
 
 
 def _place(table: Source) -> Path:
-    """Where the report of a table is written: beside it, since a folder of events or logs is read again as a whole."""
+    """Path of the report of a table: beside it, since a folder of events or logs is read again as a whole."""
     if is_in_memory(table):
         return Path("table-report") / "report.html"
     path = Path(table)  # type: ignore[arg-type]

@@ -56,7 +56,7 @@ class Section:
     shows_results: ClassVar[bool] = False
     """True if seeing it is a look at results over seeds, which is recorded."""
     sources: ClassVar[frozenset[SourceKind]] = frozenset({"study"})
-    """What it is shown of: a study, measured checkpoints without a study, a table of runs of other code."""
+    """Sources that have it: a study, measured checkpoints without a study, a table of runs of other code."""
     absence: ClassVar[str] = ""
     """Name of the phrase `absent.NAME` that says why the report of a table of runs does not have it."""
     # Parts exist because a study of 300 models would otherwise send all cards anew whenever one run logs a step.

@@ -103,7 +103,7 @@ class TableSource:
     """SHA-256 of a file; None for a folder or a table in memory."""
     curves: CurveSource
     no_curves: str | None
-    """Why there are no curves; None if there are."""
+    """Reason why there are no curves; None if there are."""
     measure: Metric
     posterior: bool
     """True if probabilities were asked for."""
@@ -142,11 +142,11 @@ class Snapshot:
     checkpoints: tuple[str, ...] = ()
     """Names of the measured checkpoints, sorted."""
     source: SourceKind = "study"
-    """What this is of: a folder of measured checkpoints alone and a table of runs have pages of their own."""
+    """Kind of the source: a folder of measured checkpoints alone and a table of runs have pages of their own."""
     table: TableSource | None = None
-    """How a table of runs was read; None for anything else."""
+    """The table of runs; None for anything else."""
     fault: str | None = None
-    """What is wrong with a table now, with line and cure: all else is its last good state."""
+    """The fault in a table now, with line and cure: all else is its last good state."""
 
     @property
     def is_study(self) -> bool:
@@ -154,14 +154,14 @@ class Snapshot:
 
     @property
     def measure(self) -> Metric:
-        """What is compared: a loss in nats, or the column of a table."""
+        """The compared measure: a loss in nats, or the column of a table."""
         if self.ranking is not None:
             return self.ranking.measure
         return LOSS if self.table is None else self.table.measure
 
     @property
     def curves(self) -> CurveSource:
-        """Where the values of the runs over training are read."""
+        """Source of the values of the runs over training."""
         return Index(self.path) if self.table is None else self.table.curves
 
     @property

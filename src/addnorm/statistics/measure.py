@@ -103,7 +103,7 @@ class MetricChoice:
         """A choice from text, as the command takes it, or from a mapping with these fields.
 
         Raises:
-            InputError: another field, a direction that is none, or a margin that is not a positive number.
+            InputError: another field, another direction than lower or higher, or a margin that is not a number.
         """
         if isinstance(given, MetricChoice):
             return given

@@ -202,7 +202,7 @@ def metric_choices(
 
 
 def _share(ranking: Ranking) -> Sentence:
-    """How the metrics of a table share error rates."""
+    """The sentence on how the metrics of a table share error rates."""
     others = listed("comma", (of.measure.name for of in ranking.others))
     if ranking.together:
         count = 1 + len(ranking.others)

@@ -58,7 +58,7 @@ class RankingFormats:
 
     @property
     def factor(self) -> float:
-        """What differences are multiplied by to be in `small_unit`."""
+        """Factor of differences in `small_unit`."""
         return _MILLI if self.in_nats else 1.0
 
     def shown(self, value: float | None) -> str:

@@ -32,7 +32,7 @@ Points = Mapping[str, Sequence[tuple[float, float]]]
 
 @dataclass(frozen=True, kw_only=True)
 class TableChoices:
-    """What `addnorm rank` is told about a table: see there."""
+    """Choices about a table, as `addnorm rank` takes them."""
 
     references: tuple[str, ...] | None = None
     margin: float | None = None
@@ -52,7 +52,7 @@ class TableChoices:
 
     @property
     def given(self) -> tuple[str, ...]:
-        """Names of those that differ from the default."""
+        """Names of the choices that differ from the default."""
         return tuple(field.name for field in fields(self) if getattr(self, field.name) != field.default)
 
     def words(self) -> tuple[str, ...]:
@@ -109,7 +109,7 @@ class TableReader:
 
     Args:
         source: of `addnorm.rank`; a table in memory is read once.
-        choices: what is told about it.
+        choices: about it.
     """
 
     def __init__(self, source: Source, choices: TableChoices | None = None) -> None:

@@ -1,4 +1,4 @@
-"""What is wrong with a table of runs now, above its last good state."""
+"""The fault in a table of runs, above its last good state."""
 
 from collections.abc import Mapping
 from typing import Any

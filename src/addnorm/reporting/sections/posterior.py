@@ -1,4 +1,4 @@
-"""How probable it is that a variant is better, equivalent, or worse, where that was asked for."""
+"""The probabilities that a variant is better, equivalent, or worse, where that was asked for."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -133,7 +133,12 @@ def _files(snapshot: Snapshot, rows: Rows) -> Mapping[str, str]:
     if snapshot.ranking is None:
         return {}
     content = snapshot.ranking.to_json()
-    return {"ranking.csv": csv(content), **latex(content)}
+    of_others = {
+        f"{re.sub(r'[^A-Za-z0-9._-]+', '-', other['metric'])}-{name}": text
+        for other in content.get("others", ())
+        for name, text in latex(other).items()
+    }
+    return {"ranking.csv": csv(content), **latex(content), **of_others}
 
 
 def means(ranking: Mapping[str, Any], t: Phrases | None = None) -> ResultTable:
@@ -210,8 +215,10 @@ def text(ranking: Mapping[str, Any], width: int = 100, t: Phrases | None = None)
 
 
 def csv(ranking: Mapping[str, Any]) -> str:
-    """One line per variant, numbers in full precision, an empty cell for None."""
+    """One line per variant (and metric, if there are several), numbers in full precision, an empty cell for None."""
+    rankings = (ranking, *ranking.get("others", ()))
     columns = (
+        *([Column("metric")] if len(rankings) > 1 else []),
         *map(Column, ("variant", "seeds", "mean")),
         *(Column(name, value=at("interval", place)) for place, name in enumerate(("low", "high"))),
         Column("accuracy"),
@@ -222,7 +229,8 @@ def csv(ranking: Mapping[str, Any]) -> str:
         *(column for reference in ranking["references"] if ranking.get("second") for column in again(reference)),
         *([Column("unplanned", value=lambda _: " ".join(ranking["unplanned"]))] if ranking.get("unplanned") else []),
     )
-    return ResultTable(columns, ranking["variants"]).csv()
+    rows = [{**row, "metric": each["metric"]} for each in rankings for row in each["variants"]]
+    return ResultTable(columns, rows).csv()
 
 
 def _name(entry: Mapping[str, Any]) -> str:
