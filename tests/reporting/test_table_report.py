@@ -121,3 +121,16 @@ def test_choices_about_a_study_are_refused(tmp_path: Path) -> None:
     study = made_study.finished(tmp_path / "study")
     with pytest.raises(InputError, match="expected a table of runs where margin is given"):
         addnorm.report(study.path, margin=0.1)
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_runs_that_do_not_count_are_named_with_the_reason(tmp_path: Path, language: str) -> None:
+    rows = [{**row, "state": "finished"} for row in ROWS]
+    rows[1]["state"] = "crashed"
+    written = addnorm.report(rows, out=tmp_path / "mine.html", lang=language)  # type: ignore[arg-type]
+    html = written.html.read_text(encoding="utf-8")
+    assert f"base/1{phrases(language)('values.because')}its state is 'crashed'".replace("'", "&#39;") in re.sub(
+        "<span[^>]*>", "", html
+    )
+    addresses = set(re.findall(r'href="#([^"]+)"', html))
+    assert addresses <= set(re.findall(r'id="([^"]+)"', html)), "no link leads nowhere"

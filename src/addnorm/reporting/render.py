@@ -93,14 +93,17 @@ class Pages:
         # so that page and report cannot disagree.
         if report is not None:
             report = self._placed(report)
-        view = View(page=front_of(snapshot), language=language, link=_anchor, is_live=False, report=report)
+        # A table knows nothing of its models but their runs, which stand in one section: no part for each model.
+        is_table = snapshot.source == "table"
+        link = _anchor_of_table if is_table else _anchor
+        view = View(page=front_of(snapshot), language=language, link=link, is_live=False, report=report)
         opening = self._in_report("opening", snapshot, view)
         content = self._in_report("study", snapshot, view)
         if report is not None:
             content += self._in_report("end", snapshot, view)
         numbered, contents = _numbered(content)
         models = []
-        for model in snapshot.models:
+        for model in () if is_table else snapshot.models:
             page = MODEL_PAGE if model in snapshot.variants else CHECKPOINT_PAGE
             parts = self._in_report("model", snapshot, replace(view, page=page, variant=model))
             models.append((model, Markup("").join(parts)))
@@ -227,6 +230,10 @@ def _own(snapshot: Snapshot, view: View) -> str:
 
 def _anchor(page: str, **query: Any) -> str:
     return f"#model-{query['variant']}" if page in OF_ONE else f"#{page}-title"
+
+
+def _anchor_of_table(page: str, **query: Any) -> str:
+    return "#values-title" if page in OF_ONE else _anchor(page, **query)
 
 
 def duration_in_words(words: Phrases, seconds: float | None) -> str:

@@ -26,6 +26,8 @@ class ValuesSection(Section):
         return {
             "tables": [(each, RankingFormats.of_measure(each.measure, t), *_by_seed(each)) for each in rankings],
             "no_ranking": snapshot.no_ranking,
+            # A study has pages of failures; of a table this is the one place of its report that has every run.
+            "uncounted": [] if snapshot.is_study else [run for run in snapshot.runs if run.reason],
             # The ranking is computed when runs end; the states of runs that have not ended are known sooner.
             "states": {run.run: run.state for run in snapshot.runs},
         }

@@ -55,6 +55,8 @@ def _statistics(snapshot: Snapshot) -> _Sentences:
     unpaired, in_nats = ranking.unpaired, ranking.measure.in_nats
     unit = ranking.measure.unit or ""
     sentences: _Sentences = [("model_unpaired" if unpaired else "model", {})]
+    if not unpaired and not in_nats:
+        sentences = [("model_plain", {"name": ranking.measure.name})]
     if ranking.noise_sd is not None:
         noise = {"sd": f"{ranking.noise_sd:.2g}", "df": ranking.noise_df}
         sentences.append(("noise", noise) if in_nats else ("noise_plain", {**noise, "unit": unit}))
