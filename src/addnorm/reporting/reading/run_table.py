@@ -66,9 +66,9 @@ class TableChoices:
         ):
             for value in values:
                 words += [option, value]
-        for option, value in (("--margin", self.margin), ("--direction", self.direction), ("--unit", self.unit)):
-            if value is not None:
-                words += [option, str(value)]
+        for option, given in (("--margin", self.margin), ("--direction", self.direction), ("--unit", self.unit)):
+            if given is not None:
+                words += [option, str(given)]
         if self.columns:
             words += [
                 "--columns",

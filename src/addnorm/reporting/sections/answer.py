@@ -9,6 +9,7 @@ from addnorm.reporting.formats.numbers import mean_of_known
 from addnorm.reporting.section import Section
 from addnorm.reporting.snapshot import RunView, Snapshot
 from addnorm.reporting.view import View
+from addnorm.statistics import Ranking
 from addnorm.statistics.conclusion import conclusion, open_comparisons
 from addnorm.statistics.effects.next_step import next_step
 from addnorm.statistics.measure import Metric
@@ -77,11 +78,14 @@ def answer(snapshot: Snapshot) -> Answer:
         open=still_open,
         price=_price(snapshot) if has_results and snapshot.is_study else None,
         provisional=ranking is not None and ranking.provisional,
-        others=tuple((of.measure, *conclusion(of, snapshot.wide_names)[1:]) for of in ranking.others)
-        if ranking is not None
-        else (),
+        others=() if ranking is None else tuple(_beside(of, snapshot) for of in ranking.others),
         step=next_step(ranking).sentence if ranking is not None and snapshot.source == "table" else None,
     )
+
+
+def _beside(ranking: Ranking, snapshot: Snapshot) -> tuple[Metric, Sentence, Sentence]:
+    _, found, left = conclusion(ranking, snapshot.wide_names)
+    return ranking.measure, found, left
 
 
 def _price(snapshot: Snapshot) -> Price | None:
