@@ -78,6 +78,8 @@ def test_no_page_speaks_of_nats_where_the_column_is_in_another_unit(tmp_path: Pa
     ranking = words(visitor.get("/ranking").text)
     assert "Differences of accuracy to each reference over shared seeds, in %; positive is better" in ranking
     assert "lower on" not in ranking
+    assert "worse −1.933 [" in ranking, "in the unit of the column, not in thousandths"
+    assert "Differences within ±0.2 (shaded)" in ranking
     assert "higher on 0 of 3 seeds" in ranking
 
 
