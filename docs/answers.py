@@ -97,7 +97,7 @@ OBJECTS: dict[str, tuple[type, str, dict[str, Any], str]] = {
         "verdict difference interval seeds_needed seeds_needed_for seeds standard_error p p_equivalent accuracy_difference "
         "accuracy_agrees reason by_seed seeds_lower",
         {"by_seed": AT_SEED, "tuning": AT_SEED},
-        "reason_code again tuning quiet posterior",
+        "reason_code again tuning quiet text_error posterior",
     ),
     "again": (comparison.Again, "state seeds difference p by_seed seeds_lower", {"by_seed": AT_SEED}, ""),
     "stuck": (

@@ -96,7 +96,8 @@ def with_rare_fields(ranking: Ranking, outcome: TuningOutcome) -> Ranking:
     """The ranking with what only certain studies have."""
     again = Again(state="found again", seeds=(7, 8), difference=-0.1, p=0.01, by_seed={7: -0.1, 8: -0.1})
     first, *rest = ranking.variants
-    versus = {name: replace(each, again=again, tuning={5: -0.1}, quiet=True) for name, each in first.versus.items()}
+    rare: dict[str, Any] = {"again": again, "tuning": {5: -0.1}, "quiet": True, "text_error": 0.01}
+    versus = {name: replace(each, **rare) for name, each in first.versus.items()}
     stuck = (StuckRuns(variant=first.variant, seeds=(1,), runs=3, gap=0.5, unstuck={"base": -0.1}),)
     variants = (replace(first, versus=versus), *rest)
     return replace(ranking, variants=variants, tuning=outcome, stuck=stuck, seeds_differ=("base",))

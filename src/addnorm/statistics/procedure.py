@@ -24,6 +24,7 @@ from addnorm.statistics.result import FEWEST_SEEDS, Result
 from addnorm.statistics.seeds_in_stages import SeedsInStages, Stages, needed, prospects
 from addnorm.statistics.stuck_runs import stuck_runs
 from addnorm.statistics.table import LossTable, tabulate
+from addnorm.statistics.text_error import text_error
 from addnorm.statistics.tuning import TuningOutcome
 from addnorm.statistics.verdicts import ComparisonFamily
 from addnorm.words import listed, say
@@ -99,6 +100,14 @@ def rank(
     levels = _levels(table)
     comparisons = {
         name: {other: family.compare(name, other) for other in references if other != name} for name in table.names
+    }
+    finished_runs = {name: [run for run in table.runs[name] if run.state == "finished"] for name in table.names}
+    comparisons = {
+        name: {
+            other: replace(comparison, text_error=text_error(finished_runs[name], finished_runs[other]))
+            for other, comparison in versus.items()
+        }
+        for name, versus in comparisons.items()
     }
     if tuning is not None:
         comparisons = with_tuning(comparisons, tuning)
