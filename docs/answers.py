@@ -16,6 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from addnorm.insight.scale_check import ScaleCheck, ScaleSlope
 from addnorm.statistics import ranking, run_noise, seeds_in_stages, stuck_runs, trend, tuning
 from addnorm.statistics.effects import downstream as items
 from addnorm.statistics.effects.equal_loss import EqualLoss
@@ -259,6 +260,13 @@ OBJECTS: dict[str, tuple[type, str, dict[str, Any], str]] = {
         DownstreamRow, "task metric better variant mean reference_mean verdict about comparison", {}, "",
     ),
     "downstream": (Downstream, "reference confidence margin family rows warnings", {}, ""),
+    "scale_slope": (ScaleSlope, "place what slope interval growth sizes", {"interval": INTERVAL}, ""),
+    "scale_check": (
+        ScaleCheck,
+        "study variant over values steps seeds learning_rate scaled band places steady",
+        {"steady": _about(TRUTH, "True if nothing grows, and nothing but the logits shrinks.")},
+        "",
+    ),
     "run_status": (
         RunStatus, "run variant seed state step steps loss accuracy perplexity attempts reason uncompiled", {}, "",
     ),
@@ -283,6 +291,7 @@ ANSWERS = {
     "rule": "addnorm rank TABLE --rule RULE --json",
     "speedup": "addnorm rank TABLE --as speedup --json",
     "downstream": "addnorm rank TABLE --as downstream --json",
+    "scale_check": "addnorm scale-check STUDY --json",
     "status": "addnorm status DIR --json",
     "list": "addnorm list --json",
 }

@@ -183,6 +183,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
         ("speedup", ["rank", curves, "--as", "steps"]),
         ("downstream", ["rank", scores, "--as", "downstream", "--columns", "loss=score,seed=", "--margin", "0.3"]),
         ("downstream", ["rank", of_seeds, "--as", "downstream", "--columns", "loss=score"]),
+        ("scale_check", ["scale-check", "demo", "--widths", "16,32,64", "--set", "model.depth=1", "--seeds", "1"]),
         ("status", ["status", str(folder / "half_done")]),
         ("status", ["status", str(folder / "failed")]),
         ("list", ["list"]),

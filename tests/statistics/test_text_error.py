@@ -8,7 +8,7 @@ import pytest
 
 from addnorm.errors import InputError
 from addnorm.statistics import Result, rank
-from addnorm.statistics.text_error import text_error
+from addnorm.statistics.pairs.text_error import text_error
 
 PARTS = 32
 

@@ -17,6 +17,7 @@ from addnorm.statistics.noise import fit_levels
 from addnorm.statistics.notes import notes
 from addnorm.statistics.pairs.comparison import VariantComparison
 from addnorm.statistics.pairs.paired_tests import paired_tests
+from addnorm.statistics.pairs.text_error import text_error
 from addnorm.statistics.pairs.unpaired import unpaired_tests
 from addnorm.statistics.ranking import Ranking, RunValue, Tier, VariantRank, reference_lines, tier_of
 from addnorm.statistics.replication import found_again, require_unseen, with_tuning
@@ -24,7 +25,6 @@ from addnorm.statistics.result import FEWEST_SEEDS, Result
 from addnorm.statistics.seeds_in_stages import SeedsInStages, Stages, needed, prospects
 from addnorm.statistics.stuck_runs import stuck_runs
 from addnorm.statistics.table import LossTable, tabulate
-from addnorm.statistics.text_error import text_error
 from addnorm.statistics.tuning import TuningOutcome
 from addnorm.statistics.verdicts import ComparisonFamily
 from addnorm.words import listed, say

@@ -246,6 +246,13 @@ class Study:
             self._require_known_variants(name, getattr(self, name))
         for variant in self.variant_training:
             self._require_comparable(variant)
+        for variant, model in self.variants.items():
+            optimizer = self.training_of(variant).optimizer
+            if getattr(model, "scaling", None) is not None and not optimizer.scales:
+                expected = "an optimizer whose steps have one size per entry, such as adamw"
+                raise FieldError(
+                    "study", f"variants.{variant}.scaling", f"expected {expected}, got {optimizer.kind!r}."
+                )
         if self.tune is not None:
             self._require_tunable(self.tune)
         if self.corpus.episodes is not None:

@@ -21,7 +21,9 @@ from addnorm.data import Dataset, held_batches, train_batch
 from addnorm.errors import AddnormError, InputError
 from addnorm.model.forward_context import ACROSS_LAYERS
 from addnorm.model.initialisation import generator_for
+from addnorm.model.scaling import rate_factors
 from addnorm.model.transformer import Transformer
+from addnorm.optimization.optimizers import with_rates
 from addnorm.study.definition import RunSpec
 from addnorm.study.foreign import ForeignModel
 from addnorm.study.initial_weights import initial_model
@@ -98,6 +100,8 @@ class Trainer:
         self.model = initial_model(spec)
         self.model.recompute = self.training.recompute
         groups = self.training.optimizer.groups(self.model)  # by the roles of whole parameters
+        if factors := rate_factors(self.model):
+            groups = with_rates(groups, factors)
         self.parallel = _parallel(self.model, self.ranks, device, sharded)
         self.optimizer = self.training.optimizer.build(self.parallel.groups(groups))
         self._forward: nn.Module = self.model
@@ -142,7 +146,7 @@ class Trainer:
         loss = self._gradients(self._batches.take(step))
         grad_norm = self.parallel.clip(float("inf") if training.clip is None else training.clip)
         for group in self.optimizer.param_groups:
-            group["lr"] = self.learning_rate
+            group["lr"] = self.learning_rate * group.get("rate", 1.0)
         # Both sides of the optimizer's step are seen, after clipping: a change is divided into decay and update only
         # where the value before, the value after and the rate of decay belong to one step.
         self.scalars.before_step()
@@ -179,7 +183,7 @@ class Trainer:
 
     def evaluate_at_end(self) -> dict[str, Any]:
         """The same on `Training.last_sequences`, with the losses on consecutive parts of the text, from which
-        `addnorm.statistics.text_error` tells how far other text would move a difference."""
+        `addnorm.statistics.pairs.text_error` tells how far other text would move a difference."""
         measured, rows = self._measure(self.training.last_sequences)
         parts = np.array([part.sum(axis=0) for part in np.array_split(rows, min(PARTS, len(rows)))])
         text = {
