@@ -211,6 +211,10 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
     for runs_of_tuning, seeds in (([*tuned, lost], (0, 1, 2)), (tuned, (0, 1))):
         outcome = tuning_outcome(runs_of_tuning, points, seeds)
         found["status"].append({**study.status(), "tuning": outcome.to_json()})
+    inside = [replace(run, loss=run.finished_loss - 0.2) if run.variant == "base, b" else run for run in tuned]
+    inside += [Result(variant="base, c", seed=seed, loss=2.52 + random.gauss(0, 0.01)) for seed in (0, 1)]
+    points["base"]["base, c"] = {"rate": 3.0}
+    found["status"].append({**study.status(), "tuning": tuning_outcome(inside, points, (0, 1)).to_json()})
     results = [Result(variant=v, seed=s, loss=x) for v, s, x in ROWS]
     close = [Result(variant="close", seed=s, loss=x + 0.02 * (-1) ** s) for _, s, x in ROWS[:3]]
     exact = [Result(variant="exact", seed=s, loss=x + 0.05, accuracy=0.4) for _, s, x in ROWS[:3]]
