@@ -215,6 +215,12 @@ OBJECTS: dict[str, tuple[type, str, dict[str, Any], str]] = {
         trend.Trend,
         "sizes references margin confidence variants warnings",
         {"sizes": _list(_object(name=TEXT, parameters=NUMBER))},
+        "decisions",
+    ),
+    "decision_accuracy": (
+        trend.DecisionAccuracy,
+        "smaller larger pairs kept share interval chance",
+        {"interval": _or_null(INTERVAL), "chance": INTERVAL},
         "",
     ),
     "rule_design": (Design, "runs reference_runs added_up_to", {}, ""),

@@ -164,6 +164,8 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
         *(("better", s, random.gauss(2.8, 0.01)) for s in range(10, 30)),
         "open,0,2.79",
     )  # fmt: skip
+    six = [[(f"v{v}", s, 2 + 0.1 * v + random.gauss(0, 0.1)) for v in range(6) for s in range(3)] for _ in range(2)]
+    many = [table(f"many{size}.csv", HEADER, *lines) for size, lines in enumerate(six)]
     for name in ("finished", "half_done", "failed"):
         getattr(made_study, name)(folder / name)
     study = StudyFolder(folder / "finished")
@@ -176,6 +178,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
         ("noise", ["noise", str(folder / "finished")]),
         ("judge", ["judge", str(folder / "stream.jsonl"), "--propose", proposals, "--baseline", "base"]),
         ("trend", ["trend", runs, larger, "--parameters", "1e6,2e6"]),
+        ("trend", ["trend", *many, "--parameters", "1e6,2e6"]),
         ("rule", ["rank", runs, "--rule", "parameter-golf"]),
         ("rule", ["rank", runs, "--rule", "modded-nanogpt", "--noise", "0.01"]),
         ("speedup", ["rank", sizes, "--as", "speedup"]),

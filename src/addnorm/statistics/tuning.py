@@ -17,8 +17,8 @@ Two descriptions say what the choice rests on. They are no verdicts.
 
 Between the points: where one axis of positive numbers was tuned and the chosen value is not at its end, a parabola in
 log2(value) through the mean losses of the chosen point and its two neighbours has its minimum at -b / 2c. The interval is
-Fieller's, the set of theta at which b + 2 c theta is not told from zero, with sigma and its degrees of freedom as above. None if
-the curvature is not told from zero (the set is unbounded). Higher terms of the true curve are in no interval.
+Fieller's, the set of theta at which b + 2 c theta is not told from zero, with sigma and its degrees of freedom as above. Where
+the curvature is not told from zero, the set is unbounded and there is none. Higher terms of the true curve are in no interval.
 Source: Fieller 1954, "Some problems in interval estimation", J. R. Stat. Soc. B 16(2), eq. 13 (the set).
 """
 

@@ -111,7 +111,7 @@ def text(tuning: Mapping[str, Any], width: int = 100, t: Phrases | None = None) 
     title = filled(t("text.heading", text=t("joint.semicolon").join(heading)), width)
     between = [_between(of, t) for of in tuning["variants"] if of.get("curve") is not None]
     closing = [filled(t("text.tuning_curve", variants=t("joint.semicolon").join(between)), width)] if between else []
-    return "\n\n".join([title, table.text(width).rstrip("\n"), *closing]) + "\n\n"
+    return "\n\n".join([title, table.text(width).rstrip("\n"), *closing]) + "\n"
 
 
 def _between(of: Mapping[str, Any], t: Phrases) -> str:
