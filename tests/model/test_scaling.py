@@ -121,5 +121,7 @@ def test_optimizers_of_other_steps_and_wrong_sizes_are_refused():
         )
     with pytest.raises(InputError, match=r"scaling\.width: expected a whole number of at least 1, got 0"):
         Scaling(width=0)
+    with pytest.raises(InputError, match=r"scaling\.power: expected a number from 0\.5 to 1, got 2\.0"):
+        Scaling(width=1, power=2.0)
     with pytest.raises(InputError, match=r"scaling\.depth: expected a whole number of at least 1, got -1"):
         Scaling(width=1, depth=-1)

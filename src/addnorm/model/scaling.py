@@ -21,7 +21,6 @@ division of the scores by the head dimension is left to models whose head dimens
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 from torch import nn
 
@@ -37,7 +36,7 @@ class Scaling:
     """Sizes at which a model has the standard parametrisation.
 
     Raises:
-        InputError: a width or depth below one.
+        InputError: a width or depth below one, or a power out of its range.
 
     Example::
 
@@ -49,11 +48,13 @@ class Scaling:
     """Width for which the rates and initial values are those of the study."""
     depth: int | None = None
     """Depth for which they are; null if they are not to change with the depth."""
-    power: Literal[0.5, 1.0] = 0.5
-    """Power of the depth by which branches shrink."""
+    power: float = 0.5
+    """Power of the depth by which branches shrink, from 0.5 to 1."""
 
     def __post_init__(self) -> None:
         check_fields(self, "scaling")
+        if not 0.5 <= self.power <= 1:
+            raise InputError(f"scaling.power: expected a number from 0.5 to 1, got {self.power}.")
         for name in ("width", "depth"):
             value = getattr(self, name)
             if value is not None and value < 1:
