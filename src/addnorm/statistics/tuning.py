@@ -19,7 +19,7 @@ Between the points: where one axis of positive numbers was tuned and the chosen 
 log2(value) through the mean losses of the chosen point and its two neighbours has its minimum at -b / 2c. The interval is
 Fieller's, the set of theta at which b + 2 c theta is not told from zero, with sigma and its degrees of freedom as above. Where
 the curvature is not told from zero, the set is unbounded and there is none. Higher terms of the true curve are in no interval.
-Source: Fieller 1954, "Some problems in interval estimation", J. R. Stat. Soc. B 16(2), eq. 13 (the set).
+Source: Fieller 1954, "Some problems in interval estimation", https://en.wikipedia.org/wiki/Fieller%27s_theorem (the set).
 """
 
 import math
