@@ -16,6 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from addnorm.insight.scale_check import ScaleCheck, ScaleSlope
 from addnorm.statistics import ranking, run_noise, seeds_in_stages, stuck_runs, trend, tuning
 from addnorm.statistics.effects import downstream as items
 from addnorm.statistics.effects.equal_loss import EqualLoss
@@ -97,7 +98,7 @@ OBJECTS: dict[str, tuple[type, str, dict[str, Any], str]] = {
         "verdict difference interval seeds_needed seeds_needed_for seeds standard_error p p_equivalent accuracy_difference "
         "accuracy_agrees reason by_seed seeds_lower",
         {"by_seed": AT_SEED, "tuning": AT_SEED},
-        "reason_code again tuning quiet posterior",
+        "reason_code again tuning quiet text_error posterior",
     ),
     "again": (comparison.Again, "state seeds difference p by_seed seeds_lower", {"by_seed": AT_SEED}, ""),
     "stuck": (
@@ -127,8 +128,9 @@ OBJECTS: dict[str, tuple[type, str, dict[str, Any], str]] = {
         tuning.TunedVariant,
         "variant chosen values edges flat points notes",
         {"values": VALUES, "notes": TEXTS},
-        "",
+        "curve",
     ),
+    "fitted_optimum": (tuning.FittedOptimum, "path best interval", {"interval": _or_null(INTERVAL)}, ""),
     "tuning": (tuning.TuningOutcome, "seeds complete noise_sd variants", {"complete": TRUTH}, ""),
     "next_step": (NextStep, "action seeds variants sentence", {}, ""),
     "posterior": (Posterior, "better equivalent worse", {}, ""),
@@ -214,6 +216,12 @@ OBJECTS: dict[str, tuple[type, str, dict[str, Any], str]] = {
         trend.Trend,
         "sizes references margin confidence variants warnings",
         {"sizes": _list(_object(name=TEXT, parameters=NUMBER))},
+        "decisions",
+    ),
+    "decision_accuracy": (
+        trend.DecisionAccuracy,
+        "smaller larger pairs kept share interval chance",
+        {"interval": _or_null(INTERVAL), "chance": INTERVAL},
         "",
     ),
     "rule_design": (Design, "runs reference_runs added_up_to", {}, ""),
@@ -260,6 +268,13 @@ OBJECTS: dict[str, tuple[type, str, dict[str, Any], str]] = {
         DownstreamRow, "task metric better variant mean reference_mean verdict about comparison", {}, "",
     ),
     "downstream": (Downstream, "reference confidence margin family rows warnings", {}, ""),
+    "scale_slope": (ScaleSlope, "place what slope interval growth sizes", {"interval": INTERVAL}, ""),
+    "scale_check": (
+        ScaleCheck,
+        "study variant over values steps seeds learning_rate scaled band places steady",
+        {"steady": _about(TRUTH, "True if nothing grows, and nothing but the logits shrinks.")},
+        "",
+    ),
     "run_status": (
         RunStatus, "run variant seed state step steps loss accuracy perplexity attempts reason uncompiled", {}, "",
     ),
@@ -284,6 +299,7 @@ ANSWERS = {
     "rule": "addnorm rank TABLE --rule RULE --json",
     "speedup": "addnorm rank TABLE --as speedup --json",
     "downstream": "addnorm rank TABLE --as downstream --json",
+    "scale_check": "addnorm scale-check STUDY --json",
     "status": "addnorm status DIR --json",
     "list": "addnorm list --json",
 }

@@ -57,8 +57,9 @@ def table(language: str) -> str:
 
 
 def _cells(claim: dict[str, Any], report: str, words: dict[str, Any]) -> list[str]:
-    if claim.get("not_run"):
-        return ["–", words["not run"], "–", words["open"]]
+    if claim.get("not_run") or ("command" in claim and not (DATA / f"{claim['rank'].split()[0]}.json").exists()):
+        command = f"`addnorm run {claim['command']}`" if "command" in claim else "–"
+        return [command, words["not run"], "–", words["open"]]
     if "proof" in claim:
         path = HERE.parents[1] / claim["proof"]
         if not path.exists():

@@ -86,6 +86,9 @@ def collect(folder: Path, to: Path, label: str = "") -> None:
             "content_hash": result.content_hash,
             "corpus_hash": result.corpus_hash,
             "reason": result.reason,
+            # To a tenth of what a loss is printed to, so that a file stays small.
+            **({"part_losses": [round(loss, 5) for loss in result.part_losses]} if result.part_losses else {}),
+            **({"part_tokens": list(result.part_tokens)} if result.part_tokens else {}),
         }
         for result in ended
     ]

@@ -36,6 +36,7 @@ _HOMES = {
     "speedup": "addnorm.store.questions.speedup",
     "explain": "addnorm.insight.scalars.explain",
     "inspect": "addnorm.insight.inspect",
+    "scale_check": "addnorm.insight.scale_check",
     "ablate": "addnorm.insight.ablation",
     "depth_matrix": "addnorm.insight.depth",
     "identities": "addnorm.insight.depth",
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from addnorm.insight.inspect import inspect as inspect
     from addnorm.insight.port import equal_to as equal_to
     from addnorm.insight.scalars.explain import explain as explain
+    from addnorm.insight.scale_check import scale_check as scale_check
     from addnorm.kernels.grouped_attention import attend as attend
     from addnorm.model.generation import generate as generate
     from addnorm.model.joint import joint as joint
@@ -125,6 +127,7 @@ __all__ = [
     "run",
     "save_hf",
     "save_patch",
+    "scale_check",
     "speedup",
     "symmetries",
     "trend",

@@ -16,9 +16,11 @@ from typing import Any
 import pytest
 
 import addnorm
+import made_study
 from addnorm.catalogue import remove_plugin
 from addnorm.cli import main
 from addnorm.errors import AddnormError, InputError
+from addnorm.store import StudyFolder
 
 STUDY = """name: tiny
 seeds: [0]
@@ -399,6 +401,45 @@ def test_loading_no_export(place: str) -> None:
     write("s.yaml", STUDY)
     with pytest.raises(InputError, match="expected an exported model"):
         addnorm.load(place)
+
+
+def losses_of(*variants: str) -> str:
+    rows = [f"{name},{seed},{2 + place}.{seed}" for place, name in enumerate(variants) for seed in range(3)]
+    return "\n".join(["variant,seed,loss", *rows, ""])
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (
+            ["run", "s.yaml", "--set", "replicate=[0, 5, 6]", "--out", "out"],
+            "expected seeds that nothing has been seen of, got 0",
+        ),
+        (["trend", "one.csv", "--parameters", "1e6"], "a trend needs at least two sizes, got 1"),
+        (
+            ["trend", "one.csv", "one.csv", "--parameters", "1e6,1e6"],
+            "expected two sizes, got 1,000,000 parameters in both",
+        ),
+        (["rank", "frozen", "--reference", "v2m1"], "expected the planned family, since a second batch of seeds tests"),
+        (["rank", "frozen", "--exclude", "v4m5"], "expected the planned family, since a second batch of seeds tests"),
+        (["rank", "frozen", "--margin", "0.1"], "expected the planned family, since a second batch of seeds tests"),
+        (["scale-check", "mine.yaml"], "expected a model of addnorm, whose width and depth can be set"),
+    ],
+)
+def test_a_question_that_the_instrument_cannot_answer(
+    words: list[str], expected: str, refused: Callable[..., str]
+) -> None:
+    write("s.yaml", STUDY)
+    write("one.csv", losses_of("base", "deep"))
+    write("mine.yaml", "name: mine\nvariants: {mine: {python: mine.py:build}}\n")
+    write("mine.py", "import torch\n\n\ndef build(vocab, max_seq):\n    return torch.nn.Embedding(vocab, vocab)\n")
+    folder = StudyFolder.create(Path("frozen"), {**made_study.plan(), "replicate": [7, 8, 9]})
+    for run in folder.runs():
+        made_study.finish(run)
+    before = {path: path.read_bytes() for path in sorted(Path().rglob("*")) if path.is_file()}
+    saying(expected, refused(*words))
+    for path, content in before.items():
+        assert path.read_bytes() == content, path
 
 
 @pytest.fixture

@@ -109,7 +109,8 @@ def test_list_a_room_gives_formula_and_source(capsys):
 def test_list_studies_gives_their_profiles(capsys):
     _, out, _ = said(capsys, "list", "study")
     assert "norm-placement\n" in out
-    assert "    Profiles: quick, quick_rates, quick_depth, quick_start, quick_dropout, paper\n" in out
+    profiles = "quick, quick_rates, quick_depth, quick_start, quick_dropout, no_residual, dropout_sizes, paper"
+    assert f"    Profiles: {profiles}\n" in out
     _, out, _ = said(capsys, "list", "study", "--json")
     assert {"quick", "paper"} <= set(json.loads(out)["study"][0]["profiles"])
 

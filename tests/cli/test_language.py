@@ -85,7 +85,7 @@ def test_no_english_word_is_left(command: str, study: Path, printed: Callable[..
 
 
 def test_every_command_has_a_chinese_summary(printed: Callable[..., str]) -> None:
-    rows = [line for line in printed("--lang", "zh").splitlines() if re.match("  [a-z]+ +", line)]
+    rows = [line for line in printed("--lang", "zh").splitlines() if re.match("  [a-z-]+ +", line)]
     shown = {line.split()[0]: line for line in rows}
     assert all(CHINESE.search(shown[name]) for name in commands())
 

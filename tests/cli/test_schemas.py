@@ -98,7 +98,8 @@ def with_rare_fields(ranking: Ranking, outcome: TuningOutcome) -> Ranking:
     """The ranking with what only certain studies have."""
     again = Again(state="found again", seeds=(7, 8), difference=-0.1, p=0.01, by_seed={7: -0.1, 8: -0.1})
     first, *rest = ranking.variants
-    versus = {name: replace(each, again=again, tuning={5: -0.1}, quiet=True) for name, each in first.versus.items()}
+    rare: dict[str, Any] = {"again": again, "tuning": {5: -0.1}, "quiet": True, "text_error": 0.01}
+    versus = {name: replace(each, **rare) for name, each in first.versus.items()}
     stuck = (StuckRuns(variant=first.variant, seeds=(1,), runs=3, gap=0.5, unstuck={"base": -0.1}),)
     variants = (replace(first, versus=versus), *rest)
     return replace(ranking, variants=variants, tuning=outcome, stuck=stuck, seeds_differ=("base",))
@@ -168,6 +169,8 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
     metrics = table(
         "metrics.csv", "variant,seed,loss,acc", *(f"{v},{s},{2 + s / 9},{50 - s}" for v in "ab" for s in range(3))
     )
+    six = [[(f"v{v}", s, 2 + 0.1 * v + random.gauss(0, 0.1)) for v in range(6) for s in range(3)] for _ in range(2)]
+    many = [table(f"many{size}.csv", HEADER, *lines) for size, lines in enumerate(six)]
     for name in ("finished", "half_done", "failed"):
         getattr(made_study, name)(folder / name)
     study = StudyFolder(folder / "finished")
@@ -184,6 +187,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
         ("noise", ["noise", str(folder / "finished")]),
         ("judge", ["judge", str(folder / "stream.jsonl"), "--propose", proposals, "--baseline", "base"]),
         ("trend", ["trend", runs, larger, "--parameters", "1e6,2e6"]),
+        ("trend", ["trend", *many, "--parameters", "1e6,2e6"]),
         ("rule", ["rank", runs, "--rule", "parameter-golf"]),
         ("rule", ["rank", runs, "--rule", "modded-nanogpt", "--noise", "0.01"]),
         ("speedup", ["rank", sizes, "--as", "speedup"]),
@@ -191,6 +195,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
         ("speedup", ["rank", curves, "--as", "steps"]),
         ("downstream", ["rank", scores, "--as", "downstream", "--columns", "loss=score,seed=", "--margin", "0.3"]),
         ("downstream", ["rank", of_seeds, "--as", "downstream", "--columns", "loss=score"]),
+        ("scale_check", ["scale-check", "demo", "--widths", "16,32,64", "--set", "model.depth=1", "--seeds", "1"]),
         ("status", ["status", str(folder / "half_done")]),
         ("status", ["status", str(folder / "failed")]),
         ("list", ["list"]),
@@ -218,6 +223,10 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
     for runs_of_tuning, seeds in (([*tuned, lost], (0, 1, 2)), (tuned, (0, 1))):
         outcome = tuning_outcome(runs_of_tuning, points, seeds)
         found["status"].append({**study.status(), "tuning": outcome.to_json()})
+    inside = [replace(run, loss=run.finished_loss - 0.2) if run.variant == "base, b" else run for run in tuned]
+    inside += [Result(variant="base, c", seed=seed, loss=2.52 + random.gauss(0, 0.01)) for seed in (0, 1)]
+    points["base"]["base, c"] = {"rate": 3.0}
+    found["status"].append({**study.status(), "tuning": tuning_outcome(inside, points, (0, 1)).to_json()})
     results = [Result(variant=v, seed=s, loss=x) for v, s, x in ROWS]
     close = [Result(variant="close", seed=s, loss=x + 0.02 * (-1) ** s) for _, s, x in ROWS[:3]]
     exact = [Result(variant="exact", seed=s, loss=x + 0.05, accuracy=0.4) for _, s, x in ROWS[:3]]

@@ -104,3 +104,31 @@ def test_a_forged_verdict_is_noticed(tmp_path: Path) -> None:
     forged = text.replace("| not found again |", "| found again; as claimed |")
     assert forged != text
     assert tables["written"](forged) == text
+
+
+def test_a_claim_that_nobody_ran_names_its_command_and_no_verdict(
+    claims: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claims, "DATA", tmp_path)
+    claim = {**PAIR, "command": "made-up --profile fast"}
+    row = claims._cells(claim, "made-up", claims.WORDS["en"])
+    assert row == ["`addnorm run made-up --profile fast`", "not run", "–", "open"]
+    write_batch(tmp_path, "made-up", 0.1, range(5))
+    assert claims._cells(claim, "made-up", claims.WORDS["en"])[1].startswith("better")
+    with pytest.raises(SystemExit, match=r"does not compare slow with base"):
+        claims._cells({**claim, "rank": "made-up slow base"}, "made-up", claims.WORDS["en"])
+
+
+def test_every_named_command_is_a_profile_that_compares_the_pair() -> None:
+    from addnorm.study.loading import load_study
+
+    rows = [row for part in yaml.safe_load((FOLDER / "claims.yaml").read_text("utf-8")) for row in part["claims"]]
+    named = [row for row in rows if "command" in row]
+    assert len(named) >= 8
+    for row in named:
+        study_name, option, profile, *_ = row["command"].split()
+        study = load_study(study_name, profile=profile)
+        _, variant, reference = row["rank"].split()
+        assert option == "--profile", row["en"]
+        assert variant in study.variants, row["en"]
+        assert reference in study.references, row["en"]

@@ -204,3 +204,50 @@ def test_what_cannot_be_compared_is_told() -> None:
     waiting = [Result(variant="base", seed=0, state="queued")]
     with pytest.raises(InputError, match="reference 'base': expected a seed that it finished at every size"):
         trend([given[0], *(replace(size, results=[*size.results, *waiting]) for size in apart)], references=["base"])
+
+
+def two_sizes(small: list[float], large: list[float], seeds: int = 3) -> list[Size]:
+    return [
+        Size(
+            name=name,
+            parameters=parameters,
+            results=[
+                Result(variant=f"v{place}", seed=seed, loss=level + 0.001 * seed + 1e-6 * place * seed)
+                for place, level in enumerate(levels)
+                for seed in range(seeds)
+            ],
+        )
+        for name, parameters, levels in (("small", 1e6, small), ("large", 2e6, large))
+    ]
+
+
+def test_decision_accuracy_counts_pairs_that_keep_their_sign() -> None:
+    (found,) = trend(two_sizes([2.0, 2.1, 2.2, 2.3], [1.1, 1.0, 1.3, 1.2]), references=["v0"]).decisions
+    assert (found.kept, found.pairs, found.share) == (4, 6, pytest.approx(4 / 6))
+    assert found.interval is None  # four variants tell nothing of others
+    # 24 orders of four: 1, 3, 5, 6, 5, 3, 1 of them keep 0 to 6 pairs, so 1/24 > 2.5 % lies at either end.
+    assert found.chance == (0.0, 1.0)
+    assert not trend(two_sizes([2.0, 2.1], [1.0, 1.1]), references=["v0"]).decisions
+
+
+def test_an_order_that_is_kept_or_reversed() -> None:
+    levels = [2 + 0.1 * place for place in range(9)]
+    (kept,) = trend(two_sizes(levels, levels), references=["v0"]).decisions
+    (turned,) = trend(two_sizes(levels, levels[::-1]), references=["v0"]).decisions
+    assert (kept.share, kept.interval) == (1.0, (1.0, 1.0))
+    assert (turned.share, turned.interval) == (0.0, (0.0, 0.0))
+    # Kendall's variance for nine: 2 (2 9 + 5) / (9 9 8) of tau, so the share is 0.5 +- 1.96 * 0.133.
+    assert kept.chance == pytest.approx((0.5 - 0.25, 0.5 + 0.25), abs=0.03)
+
+
+def test_its_interval_holds_the_share_of_all_such_variants() -> None:
+    # Levels at two sizes with correlation rho: a pair keeps its sign with probability 1/2 + asin(rho) / pi (Sheppard 1899).
+    rng, rho, inside = np.random.default_rng(8), 0.7, 0
+    truth = 0.5 + np.arcsin(rho) / np.pi
+    for _ in range(200):
+        small = rng.normal(size=12)
+        large = rho * small + np.sqrt(1 - rho**2) * rng.normal(size=12)
+        (found,) = trend(two_sizes(small.tolist(), large.tolist()), references=["v0"]).decisions
+        assert found.interval is not None
+        inside += found.interval[0] <= truth <= found.interval[1]
+    assert inside / 200 >= 0.89  # 0.95 less 4 binomial sd

@@ -147,6 +147,34 @@ def test_evaluation_changes_nothing_and_is_the_mean_over_all_windows(dataset):
     assert other.evaluate()["accuracy"] == found["accuracy"]
 
 
+@pytest.mark.parametrize("objective", ["causal", "masked"])
+@pytest.mark.parametrize(("final", "windows"), [(None, 4), (3, 3), ("all", None)])
+def test_the_last_evaluation_scores_as_much_text_as_was_asked_for(dataset, objective, final, windows):
+    spec = spec_of(dataset, objective=objective)
+    spec = replace(spec, training=replace(spec.training, final_sequences=final))
+    trainer = Trainer(spec, dataset, CPU)
+    before = trainer.evaluate()
+    found = trainer.evaluate_at_end()
+    text = found.pop("text")
+    there = (len(dataset.held) - 1) // 16
+    assert text["held_sequences"] == there > 64
+    assert text["sequences"] == (there if windows is None else windows)
+    assert len(text["part_losses"]) == len(text["part_tokens"]) == min(64, text["sequences"])
+    # Both are sums of the same float32 numbers, in another order and width.
+    whole = sum(loss * count for loss, count in zip(text["part_losses"], text["part_tokens"], strict=True))
+    assert whole / sum(text["part_tokens"]) == pytest.approx(found["loss"], rel=1e-5)
+    if objective == "causal":
+        assert sum(text["part_tokens"]) == 16 * text["sequences"]
+    assert (found == before) == (final is None)
+
+
+def test_a_number_of_last_sequences_is_checked():
+    with pytest.raises(InputError, match=r"training\.final_sequences: expected a whole number of at least 1, got 0"):
+        Training(final_sequences=0)
+    with pytest.raises(InputError, match=r"training\.final_sequences: expected .*, got 'al'"):
+        Training(final_sequences="al")
+
+
 def test_masked_models_are_scored_at_hidden_positions_only(dataset):
     trainer = Trainer(spec_of(dataset, objective="masked"), dataset, CPU)
     first = trainer.train_step()

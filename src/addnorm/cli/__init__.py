@@ -29,6 +29,7 @@ _ORDER = (
     "explain",
     "inspect",
     "extrapolate",
+    "scale-check",
     "generate",
     "audit",
     "report",
@@ -44,7 +45,7 @@ def commands() -> dict[str, str]:
     for path in sorted(Path(__file__).parent.glob("*.py")):
         if not path.stem.startswith("_"):
             docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-            summaries[path.stem] = docstring.partition("\n")[0]
+            summaries[path.stem.replace("_", "-")] = docstring.partition("\n")[0]
     order = [name for name in _ORDER if name in summaries]
     return {name: summaries[name] for name in (*order, *(name for name in summaries if name not in _ORDER))}
 
@@ -94,7 +95,7 @@ def _dispatch(arguments: Sequence[str]) -> int:
     _require_no_empty_word(rest)
     # Only the command that was asked for is imported, and torch only inside `command`: `addnorm --help` and `addnorm
     # status` do not wait for it. `commands()` therefore reads docstrings without importing.
-    module = importlib.import_module(f"addnorm.cli.{name}")
+    module = importlib.import_module(f"addnorm.cli.{name.replace('-', '_')}")
     import tyro
 
     try:

@@ -21,6 +21,7 @@ from addnorm.model.forgetting import Forgetting, require_forgetting
 from addnorm.model.forward_context import ACROSS_LAYERS, Implementation
 from addnorm.model.gau import require_one_head
 from addnorm.model.query_sink import require_query_sink
+from addnorm.model.scaling import Scaling
 from addnorm.model.sharing import LayerSharing
 from addnorm.norm import NormSpec
 from addnorm.norm.rms import RMS
@@ -142,6 +143,8 @@ class Architecture:
     """Standard deviation of embeddings and matrices at the start."""
     init_branch: Literal["same", "depth"] = "same"
     """Standard deviation of matrices that write to the stream: the same, or divided by sqrt(2 depth) as in GPT-2."""
+    scaling: Scaling | None = field(default=None, metadata=_ADDED_LATER)
+    """Width and depth from which rates and initial values carry over (muP); null for the standard parametrisation."""
 
     def __post_init__(self) -> None:
         check_fields(self, "model")

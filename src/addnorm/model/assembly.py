@@ -44,7 +44,8 @@ def build_head_transform(spec: Architecture) -> nn.Module:
     """The transform before the output matrix; an identity where the spec has none."""
     if spec.head_transform is None:
         return nn.Identity()
-    return HeadTransform(spec.width, spec.head_transform, spec.norm.build(spec.width, shift=True), std=spec.init_std)
+    std = _hidden_std(spec)
+    return HeadTransform(spec.width, spec.head_transform, spec.norm.build(spec.width, shift=True), std=std)
 
 
 def build_layer(spec: Architecture, index: int) -> TransformerLayer:
@@ -75,7 +76,7 @@ def _branch(spec: Architecture, place: Place, plan: SitePlan, planned: BranchPla
         stream_norm=norm("stream"),
         input_factor=sockets.input_factor,
         stream_factor=sockets.stream_factor,
-        factor=planned.factor,
+        factor=planned.factor * (1.0 if spec.scaling is None else spec.scaling.branch_factor(spec.depth)),
         dropout=spec.dropout.branch,
     )
 
@@ -83,10 +84,13 @@ def _branch(spec: Architecture, place: Place, plan: SitePlan, planned: BranchPla
 def _body(spec: Architecture, place: Place, name: BodyName) -> Body:
     gain = spec.placement.initial_gain(len(spec.places))
     has_inner = spec.placement.at(place, spec.places).inner
-    std = spec.init_std
+    std = _hidden_std(spec)
     # GPT-2's start: every branch of the model adds its output to one stream, and variances add up. Smaller by the root
     # of their number, the outputs together have the variance of one.
-    outputs = sum(len(plan.branches) for plan in spec.site_plans)
+    outputs: float = sum(len(plan.branches) for plan in spec.site_plans)
+    if spec.scaling is not None and spec.scaling.depth is not None:
+        # A scaling of the depth shrinks the branches themselves; the start stays that of its base depth.
+        outputs *= spec.scaling.depth / spec.depth
     out_std = gain * (std / outputs**0.5 if spec.init_branch == "depth" else std)
     if name == "feedforward":
         inner = spec.norm.build(spec.hidden, shift=spec.bias.norm) if has_inner else None
@@ -142,3 +146,8 @@ def _norm(spec: Architecture) -> nn.Module:
 def _head_norm(spec: Architecture) -> nn.Module | None:
     """The norm on every head's queries or keys."""
     return None if spec.qk_norm is None else spec.qk_norm.build(spec.attention_shape.head_dim, shift=spec.bias.norm)
+
+
+def _hidden_std(spec: Architecture) -> float:
+    """Standard deviation of hidden matrices at the start, before what placements and `init_branch` do to it."""
+    return spec.init_std * (1.0 if spec.scaling is None else spec.scaling.std_factor(spec.width))

@@ -228,6 +228,8 @@ class Transformer(nn.Module):
     def read_out(self, x: Float[Tensor, "batch seq width"]) -> Float[Tensor, "batch seq vocab"]:
         """Compute logits from a closed stream: final norm, transform, output matrix, cap."""
         logits = self.head(self.head_transform(self.final_norm(x)))
+        if self.spec.scaling is not None:
+            logits = logits * self.spec.scaling.logit_factor(self.spec.width)
         cap = self.spec.logit_cap
         return logits if cap is None else cap * torch.tanh(logits / cap)
 

@@ -247,7 +247,9 @@ class Reader:
         self._seen[run.name] = _Seen(
             facts=facts,
             view=_view(run, status, ending, began),
-            result=result(self.study, status, ending, later),
+            result=result(
+                self.study, status, ending, later, run.newest("eval") if status.state == "finished" else None
+            ),
             kept=_present(self.folder, [f"{run.name}/{name}" for name in sorted(run_files())]),
         )
         return self._seen[run.name]

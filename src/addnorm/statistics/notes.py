@@ -27,6 +27,7 @@ def notes(ranking: Ranking, table: LossTable) -> tuple[Sentence, ...]:
         *_noisy_references(ranking),
         *_seeds_differ(ranking),
         *_quiet(ranking),
+        *_text(ranking),
         *_references(ranking),
         *_accuracy(ranking),
     )
@@ -264,6 +265,20 @@ def _quiet(ranking: Ranking) -> list[Sentence]:
     once = {frozenset((row.variant, other)): c.quiet for row in ranking.variants for other, c in row.versus.items()}
     pairs = ["–".join(sorted(pair)) for pair, quiet in once.items() if quiet]
     return [say("quiet_pairs", pairs=listed("comma", pairs))] if pairs else []
+
+
+def _text(ranking: Ranking) -> list[Sentence]:
+    """Differences that another text would move as far as other seeds."""
+    pairs = [
+        f"{row.variant}–{other} ({comparison.text_error:.2g}, {comparison.standard_error:.2g})"
+        for row in ranking.variants
+        for other, comparison in row.versus.items()
+        if comparison.verdict in ("better", "worse", "equivalent")
+        and comparison.text_error is not None
+        and comparison.standard_error is not None
+        and comparison.text_error >= comparison.standard_error
+    ]
+    return [say("text_error", pairs=listed("comma", pairs))] if pairs else []
 
 
 def _references(ranking: Ranking) -> list[Sentence]:

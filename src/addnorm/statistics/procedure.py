@@ -17,6 +17,7 @@ from addnorm.statistics.noise import fit_levels
 from addnorm.statistics.notes import notes
 from addnorm.statistics.pairs.comparison import VariantComparison
 from addnorm.statistics.pairs.paired_tests import paired_tests
+from addnorm.statistics.pairs.text_error import text_error
 from addnorm.statistics.pairs.unpaired import unpaired_tests
 from addnorm.statistics.ranking import Ranking, RunValue, Tier, VariantRank, reference_lines, tier_of
 from addnorm.statistics.replication import found_again, require_unseen, with_tuning
@@ -99,6 +100,14 @@ def rank(
     levels = _levels(table)
     comparisons = {
         name: {other: family.compare(name, other) for other in references if other != name} for name in table.names
+    }
+    finished_runs = {name: [run for run in table.runs[name] if run.state == "finished"] for name in table.names}
+    comparisons = {
+        name: {
+            other: replace(comparison, text_error=text_error(finished_runs[name], finished_runs[other]))
+            for other, comparison in versus.items()
+        }
+        for name, versus in comparisons.items()
     }
     if tuning is not None:
         comparisons = with_tuning(comparisons, tuning)

@@ -50,8 +50,19 @@ class Result:
     """Reason of a failure or divergence."""
     run: str | None = None
     """Name of the run for messages; `variant/seed` if not given."""
+    part_losses: tuple[float, ...] = ()
+    """Losses on consecutive parts of the held-out text, in nats per token; empty where they are not known."""
+    part_tokens: tuple[int, ...] = ()
+    """Scored tokens of these parts."""
 
     def __post_init__(self) -> None:
+        for name in ("part_losses", "part_tokens"):  # a file of results has lists
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        if len(self.part_losses) != len(self.part_tokens):
+            raise InputError(
+                f"run {self.name}: expected as many part_losses as part_tokens, got {len(self.part_losses)} and "
+                f"{len(self.part_tokens)}."
+            )
         if self.state not in STATES:
             raise UnknownName("run state", self.state, STATES)
         if self.state == "finished" and (self.loss is None or not math.isfinite(self.loss)):

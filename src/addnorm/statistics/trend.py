@@ -5,19 +5,27 @@ a fixed sum of losses, so slopes are ranked as losses are: paired by seed, with 
 verdicts and intervals together. The slope is taken per seed first, so noise that a seed's runs share across sizes is counted.
 
 A straight line is tested, not claimed: a bend is not seen.
+
+**Decisions.** Would a choice between two variants at one size have been the same at the next? Of the V (V - 1) / 2 pairs of
+variants, the share whose mean difference keeps its sign. Beside it, the middle 95 % of that share if the order at the next size
+were any order with equal probability (Kendall 1938, the distribution of inversions), and an interval over variants such as
+these: the jackknife of a U-statistic that leaves out one variant at a time (Arvesen 1969, Ann. Math. Stat. 40, p. 2076), with t
+of V - 1 degrees of freedom. DataDecide (Magnusson et al. 2025, arXiv:2504.11393) calls this share the decision accuracy.
 """
 
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float
+from scipy.special import stdtrit
 
 from addnorm.errors import InputError, UnknownName
+from addnorm.fields import JsonFields
 from addnorm.statistics.pairs.comparison import VariantComparison, Verdict
 from addnorm.statistics.procedure import rank
 from addnorm.statistics.repeats import repeats
@@ -84,6 +92,23 @@ class VariantTrend:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DecisionAccuracy(JsonFields):
+    """Share of the pairs of variants whose order at one size is that at the next."""
+
+    smaller: str
+    larger: str
+    """Names of the sizes."""
+    pairs: int
+    kept: int
+    """Pairs whose mean difference, over the seeds that both have at that size, has one sign at both."""
+    share: float
+    interval: tuple[float, float] | None
+    """95 % interval over variants such as these; None with fewer than five variants."""
+    chance: tuple[float, float]
+    """Middle 95 % of the share if the order at the larger size were a random one."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Trend:
     """Differences from the references against the size of the models."""
 
@@ -96,6 +121,8 @@ class Trend:
     variants: tuple[VariantTrend, ...]
     """In the order of their mean loss at the largest size."""
     warnings: tuple[str, ...]
+    decisions: tuple[DecisionAccuracy, ...] = ()
+    """From every size to the next; empty with fewer than three variants."""
 
     def __getitem__(self, variant: str) -> VariantTrend:
         """The row of that variant.
@@ -114,6 +141,7 @@ class Trend:
             "confidence": self.confidence,
             "variants": [row.to_json() for row in self.variants],
             "warnings": list(self.warnings),
+            **({"decisions": [each.to_json() for each in self.decisions]} if self.decisions else {}),
         }
 
 
@@ -188,6 +216,45 @@ def trend(
         confidence=confidence,
         variants=tuple(rows),
         warnings=tuple(_warnings(kept, losses, [name for name in names if name not in measured], slopes)),
+        decisions=tuple(
+            _decisions(sizes[0].name, sizes[1].name, *at, sorted(measured))
+            for sizes, at in zip(pairwise(kept), pairwise(losses), strict=True)
+            if len(measured) >= _FEWEST_VARIANTS
+        ),
+    )
+
+
+_FEWEST_VARIANTS = 3
+
+
+def _decisions(smaller: str, larger: str, small: "Losses", large: "Losses", names: Sequence[str]) -> DecisionAccuracy:
+    """Share of the pairs of these variants that keep their sign from one size to a larger one."""
+    pairs = list(combinations(range(len(names)), 2))
+    signs = []
+    for losses in (small, large):
+        by_seed = [_differences(losses, names[a], names[b]).values() for a, b in pairs]
+        signs.append(np.array([np.sign(np.mean(list(each))) if each else 0.0 for each in by_seed]))
+    kept = (signs[0] == signs[1]) & (signs[0] != 0)
+    share, interval = float(kept.mean()), None
+    if len(names) >= 5:
+        of = np.array([[variant in pair for pair in pairs] for variant in range(len(names))])
+        values = len(names) * share - (len(names) - 1) * np.array([kept[~each].mean() for each in of])
+        half = float(stdtrit(len(names) - 1, 0.975)) * float(values.std(ddof=1)) / math.sqrt(len(names))
+        interval = (max(share - half, 0.0), min(share + half, 1.0))
+    # Probability of every number of pairs in order in a random order: the variant that comes i-th joins at one of i places.
+    counts = np.ones(1)
+    for number in range(2, len(names) + 1):
+        counts = np.convolve(counts, np.full(number, 1 / number))
+    below = np.cumsum(counts)
+    ends = (int(np.searchsorted(below, 0.025)), int(np.searchsorted(below, 0.975)))
+    return DecisionAccuracy(
+        smaller=smaller,
+        larger=larger,
+        pairs=len(pairs),
+        kept=int(kept.sum()),
+        share=share,
+        interval=interval,
+        chance=(ends[0] / len(pairs), ends[1] / len(pairs)),
     )
 
 

@@ -14,6 +14,12 @@ Two descriptions say what the choice rests on. They are no verdicts.
   over n tuning seeds, with alpha = 5 % and sigma the residual standard deviation of all points of all variants around point and
   seed effects (`noise`). A point whose noise is far above the rest (`noisy_variants`), or that lost a run, is not as good. The
   optimum is **flat** if every point is as good as the chosen one. With one tuning seed nothing is known of either.
+
+Between the points: where one axis of positive numbers was tuned and the chosen value is not at its end, a parabola in
+log2(value) through the mean losses of the chosen point and its two neighbours has its minimum at -b / 2c. The interval is
+Fieller's, the set of theta at which b + 2 c theta is not told from zero, with sigma and its degrees of freedom as above. Where
+the curvature is not told from zero, the set is unbounded and there is none. Higher terms of the true curve are in no interval.
+Source: Fieller 1954, "Some problems in interval estimation", https://en.wikipedia.org/wiki/Fieller%27s_theorem (the set).
 """
 
 import math
@@ -81,6 +87,24 @@ class Edge:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FittedOptimum:
+    """Minimum of the parabola through a chosen value and its neighbours."""
+
+    path: str
+    best: float
+    interval: tuple[float, float] | None
+    """95 % interval; None where the curvature is not told from zero, or the noise is not known."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The minimum as plain JSON values."""
+        return {
+            "path": self.path,
+            "best": self.best,
+            "interval": None if self.interval is None else list(self.interval),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
 class TunedVariant:
     """The points of one variant, and the choice among them."""
 
@@ -88,6 +112,8 @@ class TunedVariant:
     points: tuple[TunedPoint, ...]
     chosen: str | None
     """Name of the chosen point; None until every tuning run of the variant has ended."""
+    curve: FittedOptimum | None = None
+    """Best value between the points; None at the end of an axis, with several axes, or with others than positive numbers."""
 
     @property
     def edges(self) -> tuple[Edge, ...]:
@@ -126,6 +152,7 @@ class TunedVariant:
             "flat": self.flat,
             "points": [point.to_json() for point in self.points],
             "notes": [str(note) for note in self.notes],
+            **({"curve": self.curve.to_json()} if self.curve is not None else {}),
         }
 
     @property
@@ -213,7 +240,8 @@ def tuning_outcome(
         best = (chosen or {}).get(variant) or _best(judged)
         if best is not None:
             judged = [noise.judged(point, best, len(judged)) for point in judged]
-        variants.append(TunedVariant(variant=variant, points=tuple(judged), chosen=best))
+        curve = None if best is None else noise.curve(judged, best)
+        variants.append(TunedVariant(variant=variant, points=tuple(judged), chosen=best, curve=curve))
     return TuningOutcome(seeds=tuple(seeds), variants=tuple(variants), noise_sd=noise.known_sd)
 
 
@@ -266,3 +294,37 @@ class _Noise:
             critical = float(stdtrit(self.df, 1 - ALPHA / max(points - 1, 1)))
             good = row == other or (not self.apart[row] and float(difference.mean()) <= critical * error)
         return TunedPoint(name=point.name, values=point.values, runs=point.runs, as_good=good)
+
+    def curve(self, points: Sequence[TunedPoint], best: str) -> FittedOptimum | None:
+        """Minimum of the parabola through the chosen point and its neighbours on the only axis."""
+        axes = {path for point in points for path in point.values}
+        path = next(iter(axes), "")
+        values = {point.name: point.values.get(path) for point in points}
+        numbers = {name: float(value) for name, value in values.items() if isinstance(value, int | float) and value > 0}
+        if len(axes) != 1 or len(numbers) != len(points):
+            return None
+        names = sorted(numbers, key=lambda name: numbers[name])
+        place = names.index(best)
+        near = names[max(place - 1, 0) : place + 2]
+        if len(near) < 3 or not set(near) <= set(self.rows):
+            return None  # at the end of the axis, or a neighbour lost a run
+        rows = [self.rows.index(name) for name in near]
+        x = np.log2([numbers[name] for name in near]) - math.log2(numbers[best])
+        to_coefficients = np.linalg.inv(np.stack([np.ones(3), x, x * x], axis=1))[1:]
+        b, c = to_coefficients @ self.losses[rows].mean(axis=1)
+        if not c > 0:  # equal losses
+            return None
+
+        def value(theta: float) -> float:
+            return float(numbers[best] * 2.0**theta)
+
+        interval = None
+        if self.df > 0 and not self.apart[rows].any():
+            # Seeds' effects, which all points share, are in no contrast of points: only sigma remains.
+            (bb, bc), (_, cc) = to_coefficients @ to_coefficients.T * self.sd**2 / self.losses.shape[1]
+            t = float(stdtrit(self.df, 1 - ALPHA / 2)) ** 2
+            square, linear, constant = 4 * (c * c - t * cc), 4 * (b * c - t * bc), b * b - t * bb
+            if square > 0:
+                root = math.sqrt(max(linear * linear - 4 * square * constant, 0.0))
+                interval = (value((-linear - root) / (2 * square)), value((-linear + root) / (2 * square)))
+        return FittedOptimum(path=path, best=value(-b / (2 * c)), interval=interval)

@@ -9,7 +9,11 @@ from addnorm.store.study import StudyFolder
 
 
 def result(
-    folder: StudyFolder, status: RunStatus, ending: Mapping[str, Any] | None, later: Collection[str] = ()
+    folder: StudyFolder,
+    status: RunStatus,
+    ending: Mapping[str, Any] | None,
+    later: Collection[str] = (),
+    evaluation: Mapping[str, Any] | None = None,
 ) -> Result:
     """Result of one run.
 
@@ -18,6 +22,7 @@ def result(
         status: status of the run.
         ending: content of its DONE, FAILED or BLOCKED.
         later: names of the runs that were added to the first plan.
+        evaluation: newest evaluation of the run, of which the losses by part of the text are read; None if it has none.
     """
     state, reason = status.state, status.reason
     if (
@@ -26,6 +31,7 @@ def result(
         path = folder.path / status.run / "events.jsonl"
         state, reason = "blocked", f"{path} is damaged or contains no evaluation. Restore it from a copy."
     done = state == "finished"
+    text = (evaluation or {}).get("text", {})  # runs of earlier versions have none
     return Result(
         run=status.run,
         variant=status.variant,
@@ -40,4 +46,6 @@ def result(
         planned=status.run not in later,
         trained=status.steps > 0,
         reason=reason,
+        part_losses=text.get("part_losses", ()) if done else (),
+        part_tokens=text.get("part_tokens", ()) if done else (),
     )

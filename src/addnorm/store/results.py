@@ -20,7 +20,16 @@ def results(folder: StudyFolder) -> list[Result]:
         InputError, Damaged: a run's spec is missing or damaged.
     """
     later = added_later(folder)
-    return [result(folder, run.status(), run.ending(), later) for run in folder.runs()]
+    return [
+        result(
+            folder,
+            status := run.status(),
+            run.ending(),
+            later,
+            run.newest("eval") if status.state == "finished" else None,
+        )
+        for run in folder.runs()
+    ]
 
 
 def added_later(folder: StudyFolder) -> frozenset[str]:

@@ -41,6 +41,7 @@ _LONGEST_NAME = 200
 _SHARED_TRAINING = {
     "seq": "All variants are evaluated on held-out sequences of one length",
     "eval_sequences": "All variants are evaluated on the same held-out sequences",
+    "final_sequences": "All variants are compared on the same held-out sequences",
     "threads": "The workers of a study share the processor evenly",
     "devices": "The workers of a study have equal shares of the devices",
     "parallel": "The workers of a study are started alike",
@@ -75,6 +76,9 @@ class Training:
     """Steps between two evaluations on held-out text; the last step is always followed by one."""
     eval_sequences: int = 64
     """Held-out sequences of an evaluation, the same for every evaluation and variant."""
+    final_sequences: int | Literal["all"] | None = field(default=None, metadata=_OMITTED)
+    """Held-out sequences of the evaluation after the last step, whose loss is compared: a number, or `all`; null for
+    `eval_sequences`."""
     checkpoint_every: int = 200
     """Steps between two checkpoints."""
     threads: int = 1
@@ -109,6 +113,13 @@ class Training:
     depends on it, so it is not part of a run's identity, and a run may go on with another number."""
 
     @property
+    def last_sequences(self) -> int | None:
+        """Held-out sequences that are scored after the last step; None for all."""
+        if self.final_sequences is None:
+            return self.eval_sequences
+        return None if self.final_sequences == "all" else self.final_sequences
+
+    @property
     def tokens_per_step(self) -> int:
         """Tokens of the batch of one step."""
         return self.batch * self.seq
@@ -128,6 +139,8 @@ class Training:
         require_at_least(self, 0, "steps")
         require_at_least(self, 1, "batch", "seq", "log_every", "eval_every", "eval_sequences")
         require_at_least(self, 1, "checkpoint_every", "threads")
+        if isinstance(self.final_sequences, int):
+            require_at_least(self, 1, "final_sequences")
         require(self, "clip", self.clip is None or self.clip > 0, "a positive number or null")
         self._require_shards()
 
@@ -233,6 +246,13 @@ class Study:
             self._require_known_variants(name, getattr(self, name))
         for variant in self.variant_training:
             self._require_comparable(variant)
+        for variant, model in self.variants.items():
+            optimizer = self.training_of(variant).optimizer
+            if getattr(model, "scaling", None) is not None and not optimizer.scales:
+                expected = "an optimizer whose steps have one size per entry, such as adamw"
+                raise FieldError(
+                    "study", f"variants.{variant}.scaling", f"expected {expected}, got {optimizer.kind!r}."
+                )
         if self.tune is not None:
             self._require_tunable(self.tune)
         if self.corpus.episodes is not None:

@@ -12,7 +12,7 @@ from addnorm.data.both_sides import Separated
 from addnorm.data.corpora import CorpusSpec
 from addnorm.data.preparation import try_preparation
 from addnorm.errors import InputError
-from addnorm.study.definition import Study
+from addnorm.study.definition import Study, Training
 
 PREPARED_BYTES = 2**21
 """Largest text that is prepared: a second, most of it for training a tokenizer."""
@@ -49,6 +49,7 @@ def _checked(study: Study) -> list[str]:
         dataset.require(training.seq)
         windows = (len(dataset.held) - 1) // training.seq
         sentences = [*_task(dataset.episodes), *dataset.both_sides.sentences()]
+    sentences += _last_evaluation(training, windows)
     if windows < training.eval_sequences:
         sentences.append(
             f"training.eval_sequences: the held-out text has {windows} sequences of {training.seq} tokens; all are used "
@@ -86,7 +87,19 @@ def _counted(study: Study) -> list[str]:
                 f"expected at least {study.training.seq} + 1 {name} tokens, one sequence and its last target, got "
                 f"{sides[held_out]} bytes. Use more text, another held_out share, or a shorter sequence. {' '.join(sentences)}"
             )
-    return sentences
+    return [*sentences, *_last_evaluation(study.training, sides[True] // study.training.seq)]
+
+
+def _last_evaluation(training: Training, windows: int) -> list[str]:
+    """Cost of an evaluation that has a size of its own: a forward pass, a third of a training step per token."""
+    if training.final_sequences is None or not training.steps:
+        return []
+    scored = windows if training.last_sequences is None else min(windows, training.last_sequences)
+    share = scored * training.seq / (3 * training.steps * training.tokens_per_step)
+    return [
+        f"training.final_sequences: the evaluation after the last step scores at most {scored} of {windows} held-out sequences "
+        f"of {training.seq} tokens, which takes {share:.1%} of the time of a run's steps."
+    ]
 
 
 def _task(episodes: Episodes | None) -> list[str]:

@@ -117,7 +117,7 @@ class Attempt:
         # that began at different steps would add gradients of different batches.
         self.ranks.require_equal("The steps of the newest checkpoints", trainer.step.to_bytes(8))
         if training.steps == 0:
-            recorder.write_evaluation(0, trainer.evaluate(), final=True)
+            recorder.write_evaluation(0, trainer.evaluate_at_end(), final=True)
         elif training.compile:
             recorder.write_compiled(trainer.step, trainer.compile())
         while trainer.step < training.steps:
@@ -136,7 +136,7 @@ class Attempt:
                 # Steps are recorded before their checkpoint, because no later attempt repeats them.
                 recorder.write_steps(step, trainer.learning_rate_at(step - 1))
             if evaluation:
-                recorder.write_evaluation(step, trainer.evaluate(), final=last)
+                recorder.write_evaluation(step, trainer.evaluate_at_end() if last else trainer.evaluate(), final=last)
             if checkpoint or last:
                 trainer.require_equal_ranks()
             if checkpoint:

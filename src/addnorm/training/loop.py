@@ -21,16 +21,22 @@ from addnorm.data import Dataset, held_batches, train_batch
 from addnorm.errors import AddnormError, InputError
 from addnorm.model.forward_context import ACROSS_LAYERS
 from addnorm.model.initialisation import generator_for
+from addnorm.model.scaling import rate_factors
 from addnorm.model.transformer import Transformer
+from addnorm.optimization.optimizers import with_rates
 from addnorm.study.definition import RunSpec
 from addnorm.study.foreign import ForeignModel
 from addnorm.study.initial_weights import initial_model
-from addnorm.training.objective import Batch, loss_sums, make_batch, metrics, text_bytes
+from addnorm.training.objective import Batch, loss_sums, make_batch, metrics, row_sums, text_bytes
 from addnorm.training.parallel import Parallelism, Replicated
 from addnorm.training.ranks import Alone, RankGroup, Ranks
 from addnorm.training.scalars import ScalarRecorder
 from addnorm.training.step_window import Step
 from addnorm.training.tree_sum import TreeSum
+
+PARTS = 64
+"""Parts of the held-out text whose losses are recorded after the last step: enough for a standard error to within a tenth, and
+long enough that neighbours, often of one document, are nearly independent."""
 
 
 class Batches:
@@ -94,6 +100,8 @@ class Trainer:
         self.model = initial_model(spec)
         self.model.recompute = self.training.recompute
         groups = self.training.optimizer.groups(self.model)  # by the roles of whole parameters
+        if factors := rate_factors(self.model):
+            groups = with_rates(groups, factors)
         self.parallel = _parallel(self.model, self.ranks, device, sharded)
         self.optimizer = self.training.optimizer.build(self.parallel.groups(groups))
         self._forward: nn.Module = self.model
@@ -138,7 +146,7 @@ class Trainer:
         loss = self._gradients(self._batches.take(step))
         grad_norm = self.parallel.clip(float("inf") if training.clip is None else training.clip)
         for group in self.optimizer.param_groups:
-            group["lr"] = self.learning_rate
+            group["lr"] = self.learning_rate * group.get("rate", 1.0)
         # Both sides of the optimizer's step are seen, after clipping: a change is divided into decay and update only
         # where the value before, the value after and the rate of decay belong to one step.
         self.scalars.before_step()
@@ -165,40 +173,65 @@ class Trainer:
             sums.add(self.parallel.take(loss.detach()))
         return self.parallel.set_gradients(sums.total())
 
-    @torch.no_grad()
     def evaluate(self) -> dict[str, float]:
         """Measure loss, accuracy, perplexity and bits per byte on the held-out windows, all over the same tokens; of a task
         also the excess, its loss above the optimum.
 
         Bits per byte are left out if the bytes of these tokens are not known (`Dataset.byte_lengths`).
         """
-        training = self.training
+        return self._measure(self.training.eval_sequences)[0]
+
+    def evaluate_at_end(self) -> dict[str, Any]:
+        """The same on `Training.last_sequences`, with the losses on consecutive parts of the text, from which
+        `addnorm.statistics.pairs.text_error` tells how far other text would move a difference."""
+        measured, rows = self._measure(self.training.last_sequences)
+        parts = np.array([part.sum(axis=0) for part in np.array_split(rows, min(PARTS, len(rows)))])
+        text = {
+            "part_losses": (parts[:, 0] / np.maximum(parts[:, 1], 1)).tolist(),
+            "part_tokens": parts[:, 1].astype(int).tolist(),
+            "sequences": len(rows),
+            "held_sequences": (len(self.dataset.held) - 1) // self.training.seq,
+        }
+        return {**measured, "text": text}
+
+    @torch.no_grad()
+    def _measure(self, limit: int | None) -> tuple[dict[str, float], Float64[np.ndarray, "windows 2"]]:
+        """Metrics over so many held-out windows, all if None; and the nats and the scored tokens of every window."""
+        training, size, rank = self.training, self.ranks.size, self.ranks.rank
         self.model.eval()
-        batches = list(held_batches(self.dataset, training.batch, training.seq, training.eval_sequences))
         # Every batch has a row of its own, filled by one rank and zero on the others. The sum over ranks joins the rows
-        # exactly, and the columns are added in the order of the batches, whatever the number of ranks.
-        table = torch.zeros(len(batches), 4, dtype=torch.float64)  # nats, hits, count, bytes of each batch
+        # exactly, and the columns are added in the order of the batches, whatever the number of ranks. One batch is in
+        # memory at a time: all held-out text may be large.
+        batches: list[Tensor] = []  # nats, hits, count, bytes of each
+        rows: list[Tensor] = []  # nats and count of each window
+        windows = None
         with self.averaged():
-            for first in range(0, len(batches), self.ranks.size):
-                index = first + self.ranks.rank
-                if index < len(batches):
-                    table[index] = self._evaluated(batches[index], index)
-                elif self.parallel.together:  # the others need this rank's share of the weights
-                    self._evaluated(batches[-1], index)
-        nats, hits, count, num_bytes = (sum(column) for column in self.ranks.gather_rows(table).T.tolist())
+            for index, windows in enumerate(held_batches(self.dataset, training.batch, training.seq, limit)):
+                batches.append(torch.zeros(4, dtype=torch.float64))
+                rows.append(torch.zeros(len(windows), 2, dtype=torch.float64))
+                if index % size == rank:
+                    batches[index], rows[index] = self._evaluated(windows, index)
+            if self.parallel.together and windows is not None and 0 < len(batches) % size <= rank:
+                self._evaluated(windows, len(batches))  # the others need this rank's share of the weights
+        sums = self.ranks.gather_rows(torch.stack(batches))
+        nats, hits, count, num_bytes = (sum(column) for column in sums.T.tolist())
         measured = metrics(nats, int(hits), int(count), int(num_bytes))
         task = self.dataset.episodes
-        return measured if task is None else {**measured, "excess": measured["loss"] - task.optimum_loss}
+        if task is not None:
+            measured["excess"] = measured["loss"] - task.optimum_loss
+        return measured, self.ranks.gather_rows(torch.cat(rows)).numpy()
 
-    def _evaluated(self, windows: np.ndarray, index: int) -> Float64[Tensor, " 4"]:
-        """Nats, hits, count and bytes of an evaluation batch."""
+    def _evaluated(self, windows: np.ndarray, index: int) -> tuple[Float64[Tensor, " 4"], Float64[Tensor, "windows 2"]]:
+        """Nats, hits, count and bytes of an evaluation batch, and nats and count of each of its windows."""
         # Masked models predict the same tokens at every evaluation and for every seed.
         batch = _batch(self.spec, self.dataset, windows, seed=0, step=index)
         with self._precision():
             part = batch.rows(0, len(batch.inputs), self.device)
-            sums = loss_sums(self.model(part.inputs), part)
+            logits = self.model(part.inputs)
+            sums = loss_sums(logits, part)
         num_bytes = 0 if self._byte_lengths is None else text_bytes(batch, self._byte_lengths)
-        return torch.tensor([sums.nats.item(), sums.hits.item(), sums.count, num_bytes], dtype=torch.float64)
+        total = torch.tensor([sums.nats.item(), sums.hits.item(), sums.count, num_bytes], dtype=torch.float64)
+        return total, row_sums(logits, part)
 
     def averaged(self) -> AbstractContextManager[None]:
         """Give the model, during a block, the weights that are evaluated and kept at the end."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int64
+from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -110,6 +110,16 @@ def loss_sums(logits: Float[Tensor, "batch seq vocab"], batch: Batch) -> LossSum
     with torch.no_grad():
         hits = (logits.argmax(dim=-1) == targets).sum()
     return LossSums(nats=F.cross_entropy(logits, targets, reduction="sum"), hits=hits, count=targets.numel())
+
+
+def row_sums(logits: Float[Tensor, "batch seq vocab"], batch: Batch) -> Float64[Tensor, "batch 2"]:
+    """Summed cross-entropy and number of scored positions of every sequence, without gradients, on the CPU."""
+    with torch.no_grad():
+        logits = logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits
+        nats = F.cross_entropy(logits.flatten(0, 1), batch.targets.flatten(), reduction="none")
+        nats = nats.view_as(batch.targets).double()
+        scored = torch.ones_like(nats) if batch.mask is None else batch.mask.double()
+        return torch.stack([(nats * scored).sum(1), scored.sum(1)], dim=1).cpu()
 
 
 def text_bytes(batch: Batch, lengths: Int64[Tensor, " vocab"]) -> int:

@@ -85,7 +85,7 @@ class Recorder:
             self.events.write("replayed", step=step, first=repeated[0], last=repeated[-1], equal=True)
         window.restart(step)
 
-    def write_evaluation(self, step: int, measured: Mapping[str, float], *, final: bool) -> None:
+    def write_evaluation(self, step: int, measured: Mapping[str, Any], *, final: bool) -> None:
         """Write an evaluation, whose time does not count as training time."""
         self.events.write("eval", step=step, final=final, **measured)
         self.window.restart_clock()
@@ -165,7 +165,7 @@ class SilentRecorder:
         """Begin a new window."""
         self.window.restart(step)
 
-    def write_evaluation(self, step: int, measured: Mapping[str, float], *, final: bool) -> None: ...
+    def write_evaluation(self, step: int, measured: Mapping[str, Any], *, final: bool) -> None: ...
 
     def write_ending(self, state: Ending, step: int, reason: str) -> None: ...
 

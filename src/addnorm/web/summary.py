@@ -81,7 +81,7 @@ def obstacles(first: Snapshot, second: Snapshot) -> list[Obstacle]:
         values = [str(each.plan.get(key) or "–") for each in both]
         if values[0] != values[1] or "–" in values:
             problems.append(Obstacle(field=field, first=values[0][:12], second=values[1][:12]))
-    for path in ("model.objective", "training.seq", "training.eval_sequences"):
+    for path in ("model.objective", "training.seq", "training.eval_sequences", "training.final_sequences"):
         used = [", ".join(sorted({_setting(each.spec(name), path) for name in each.variants})) for each in both]
         if used[0] != used[1]:
             problems.append(Obstacle(field=path, first=used[0], second=used[1]))

@@ -15,9 +15,9 @@ from torch import nn
 
 from addnorm.catalogue import Spec
 from addnorm.fields import require_at_least, require_positive
-from addnorm.optimization.optimizers._groups import DecayOn, Group, Role, parameter_groups
+from addnorm.optimization.optimizers._groups import DecayOn, Group, Role, parameter_groups, with_rates
 
-__all__ = ["DecayOn", "Group", "OptimizerSpec", "Role", "parameter_groups"]
+__all__ = ["DecayOn", "Group", "OptimizerSpec", "Role", "parameter_groups", "with_rates"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +38,10 @@ class OptimizerSpec(Spec, ABC):
     """True if the update of an entry depends on that entry's own gradients alone, so that each rank can update its rows of a
     matrix (`training.parallel: sharded`)."""
 
+    scales: ClassVar[bool] = False
+    """True if a step moves every entry by about the learning rate, whatever the gradient's size, so that the rates of a model's
+    `scaling` hold."""
+
     learning_rate: float
     """Peak learning rate, which the schedule's factor multiplies."""
     weight_decay: float
@@ -56,7 +60,7 @@ class OptimizerSpec(Spec, ABC):
 
     @abstractmethod
     def build(self, groups: list[Group]) -> torch.optim.Optimizer:
-        """Construct the optimizer. The training loop sets `group["lr"]` before every step.
+        """Construct the optimizer. The training loop sets `group["lr"]` before every step, times the group's `rate`.
 
         The optimizer must also accept parameters on the meta device, where the bytes of its state are counted.
         """

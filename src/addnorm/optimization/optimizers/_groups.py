@@ -10,8 +10,8 @@ declared role. A module marks a matrix by its name in a class attribute, which c
 A parameter with a true attribute `no_decay` is marked too, but `copy.deepcopy` drops such attributes.
 """
 
-from collections.abc import Collection
-from typing import Literal, TypedDict
+from collections.abc import Collection, Mapping
+from typing import Literal, NotRequired, TypedDict
 
 from torch import nn
 
@@ -48,6 +48,8 @@ class Group(TypedDict):
     role: Role
     """The role of the parameters in their layer, which scales the steps of Tiger. `hidden_matrix` only where an optimizer
     treats those unlike embeddings and the head; otherwise they are matrices too."""
+    rate: NotRequired[float]
+    """Factor of the learning rate; 1 if it is not there."""
 
 
 def parameter_groups(
@@ -90,6 +92,24 @@ def parameter_groups(
         for role, params in by_role.items()
         if params
     ]
+
+
+def with_rates(groups: list[Group], factors: Mapping[int, tuple[float, float]]) -> list[Group]:
+    """Divide groups so that all parameters of a group have the same factors of rate and decay.
+
+    Args:
+        groups: from `OptimizerSpec.groups`.
+        factors: of the learning rate and of the weight decay, by the parameter's `id`; 1 for those that it lacks.
+    """
+    divided: list[Group] = []
+    for group in groups:
+        by_factor: dict[tuple[float, float], list[nn.Parameter]] = {}
+        for parameter in group["params"]:
+            by_factor.setdefault(factors.get(id(parameter), (1.0, 1.0)), []).append(parameter)
+        for (rate, decay), params in by_factor.items():
+            part: Group = {**group, "params": params, "weight_decay": group["weight_decay"] * decay}
+            divided.append(part if rate == 1 else {**part, "rate": rate})
+    return divided
 
 
 def _marked(model: nn.Module) -> set[int]:

@@ -26,6 +26,7 @@ class AdamW(OptimizerSpec):
     """
 
     entrywise: ClassVar[bool] = True
+    scales: ClassVar[bool] = True
 
     learning_rate: float = 3e-4
     weight_decay: float = 0.1

@@ -30,6 +30,7 @@ class LionSpec(OptimizerSpec):
     """
 
     entrywise: ClassVar[bool] = True
+    scales: ClassVar[bool] = True
 
     learning_rate: float = 1e-4
     weight_decay: float = 0.3

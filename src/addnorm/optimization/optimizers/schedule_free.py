@@ -35,6 +35,7 @@ class ScheduleFreeSpec(OptimizerSpec):
     """
 
     entrywise: ClassVar[bool] = True
+    scales: ClassVar[bool] = True
 
     learning_rate: float = 1e-3
     weight_decay: float = 0.1

@@ -32,12 +32,29 @@ def text(trend: Mapping[str, Any], width: int = 100) -> str:
         slope = Column("change per doubling", form=change, side="l", value=at("versus", reference))
         rows = [row for row in trend["variants"] if reference in row["versus"]]
         parts += [textwrap.fill(about, width), ResultTable([Column("variant", side="l"), *sizes, slope], rows).text()]
+    if trend.get("decisions"):
+        shares = [Column("decision", side="l"), *map(Column, ("pairs kept", "share", "95 % interval", "chance"))]
+        parameters = {size["name"]: f"{size['parameters']:,.0f}" for size in trend["sizes"]}
+        rows = [_decision(each, parameters) for each in trend["decisions"]]
+        about = "Decision accuracy: pairs of variants whose order at one size is that at the next, and what chance would keep:"
+        parts += [textwrap.fill(about, width), ResultTable(shares, rows).text()]
     changes = [
         {"variant": row["variant"], "versus": {name: versus["change"] for name, versus in row["versus"].items()}}
         for row in trend["variants"]
     ]
     parts += warned([*trend["warnings"], *missing_verdicts({"variants": changes})], width)
     return "\n\n".join(parts) + "\n"
+
+
+def _decision(of: Mapping[str, Any], parameters: Mapping[str, str]) -> dict[str, str]:
+    low, high = ("-", "-") if of["interval"] is None else (f"{end:.2f}" for end in of["interval"])
+    return {
+        "decision": f"{parameters[of['smaller']]} to {parameters[of['larger']]}",
+        "pairs kept": f"{of['kept']} of {of['pairs']}",
+        "share": f"{of['share']:.2f}",
+        "95 % interval": "-" if of["interval"] is None else f"[{low}, {high}]",
+        "chance": "{:.2f} to {:.2f}".format(*of["chance"]),
+    }
 
 
 def change(versus: Mapping[str, Any]) -> str:

@@ -110,7 +110,16 @@ def text(tuning: Mapping[str, Any], width: int = 100, t: Phrases | None = None) 
     optimum = Column("optimum", t("head.optimum"), lambda key: t(f"text.optimum_{key}"), "l")
     table = ResultTable([Column("variant", t("head.variant"), side="l"), *points, optimum], table_rows)
     title = filled(t("text.heading", text=t("joint.semicolon").join(heading)), width)
-    return f"{title}\n\n{table.text(width)}\n"
+    between = [_between(of, t) for of in tuning["variants"] if of.get("curve") is not None]
+    closing = [filled(t("text.tuning_curve", variants=t("joint.semicolon").join(between)), width)] if between else []
+    return "\n\n".join([title, table.text(width).rstrip("\n"), *closing]) + "\n"
+
+
+def _between(of: Mapping[str, Any], t: Phrases) -> str:
+    curve = of["curve"]
+    ends = curve["interval"]
+    shown = t("text.tuning_unbounded") if ends is None else f"[{ends[0]:.2g}, {ends[1]:.2g}]"
+    return f"{of['variant']} {curve['path'].rpartition('.')[2]} {curve['best']:.2g} {shown}"
 
 
 def _short(of: Mapping[str, Any], point: Mapping[str, Any]) -> str:

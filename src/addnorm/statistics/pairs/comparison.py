@@ -83,6 +83,9 @@ class VariantComparison:
     """Difference at each tuning seed, of the two chosen points. These seeds chose, and take no part in the verdict."""
     quiet: bool = False
     """True if the two differ by significantly less noise than other pairs, so that the pair's own noise is the only one."""
+    text_error: float | None = None
+    """Standard error of the difference over other held-out text of the same kind and size, for these very models; it is in no
+    interval. None where the losses by part of the text are not known."""
 
     @property
     def seeds_lower(self) -> int:
@@ -136,6 +139,7 @@ class VariantComparison:
             **({"again": self.again.to_json()} if self.again is not None else {}),
             **({"tuning": _seeds_json(self.tuning)} if self.tuning else {}),
             **({"quiet": True} if self.quiet else {}),
+            **({"text_error": self.text_error} if self.text_error is not None else {}),
             **({"reason_code": self.reason_code} if self.verdict is None else {}),
         }
 

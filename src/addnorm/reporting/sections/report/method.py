@@ -8,6 +8,7 @@ from addnorm.reporting.reading.inspections import insights
 from addnorm.reporting.section import Section
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import View
+from addnorm.statistics.ranking import Ranking
 from addnorm.statistics.result import FEWEST_SEEDS
 from addnorm.store.peeks import peeks
 from addnorm.words import phrases
@@ -62,6 +63,7 @@ def _statistics(snapshot: Snapshot) -> _Sentences:
         sentences.append(("noise", noise) if in_nats else ("noise_plain", {**noise, "unit": unit}))
     sentences += [
         ("error_unpaired" if unpaired else "error", {}),
+        *_text(ranking),
         ("holm", {"family": ranking.family, "alpha": f"{100 * (1 - ranking.confidence):g} %"}),
         ("intervals", {"confidence": percent}),
         ("equivalence", {"margin": f"{ranking.margin:g}"})
@@ -86,6 +88,21 @@ def _statistics(snapshot: Snapshot) -> _Sentences:
     if ranking.noisy_references:
         sentences.append(("noisy", {"names": ", ".join(ranking.noisy_references)}))
     return sentences
+
+
+def _text(ranking: Ranking) -> _Sentences:
+    """Sampling error of the text beside that of the seeds, over all comparisons for which both are known."""
+    known = [
+        (comparison.text_error, comparison.standard_error)
+        for row in ranking.variants
+        for comparison in row.versus.values()
+        if comparison.text_error is not None and comparison.standard_error is not None
+    ]
+    if not known:
+        return []
+    texts, seeds = zip(*known, strict=True)
+    ranges = {"low": min(texts), "high": max(texts), "low_seeds": min(seeds), "high_seeds": max(seeds)}
+    return [("text", {name: f"{value:.2g}" for name, value in ranges.items()})]
 
 
 def _looks(snapshot: Snapshot) -> _Sentences:

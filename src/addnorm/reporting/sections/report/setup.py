@@ -163,7 +163,11 @@ def _training(snapshot: Snapshot, settings: _Shared, t: Phrases) -> list[str]:
     sentences += _sentence(t, "clip", settings.take(clip="training.clip"))
     sentences += _sentence(t, "precision", settings.take(precision="training.precision"))
     scored = settings.take(sequences="training.eval_sequences")
-    if scored is not None and steps is not None:
+    last = settings.take(sequences="training.final_sequences")  # not there unless it is set
+    if last is not None and steps is not None:
+        code = "scored_all" if last["sequences"] == "all" else "scored"
+        sentences.append(t(f"method.{code}", **last, seq=steps["seq"]))
+    elif scored is not None and steps is not None:
         sentences.append(t("method.scored", **scored, seq=steps["seq"]))
     if objective is not None:
         sentences.append(t("method.masked" if objective["objective"] == "masked" else "method.causal"))
