@@ -108,7 +108,7 @@ def test_a_chart_that_wandb_or_swanlab_exports(tmp_path: Path) -> None:
     assert found(read_runs(path, {"run": "{variant}-s{seed} - val_loss"})) == LOSSES
     path.write_text(f'"Step",{header}\n10,{last}\n20,{last.replace("2.82", "")}\n')
     runs = {(run.variant, run.seed): run.state for run in read_runs(path, {"run": "{variant}-s{seed} - val_loss"})}
-    assert runs["deep", 2] == "failed"  # it stops at half of the steps of the others
+    assert runs["deep", 2] == "running"  # it stops at half of the steps of the others, and no state tells why
     assert runs["deep", 1] == "finished"
 
 

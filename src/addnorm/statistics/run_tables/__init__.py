@@ -19,7 +19,8 @@ from addnorm.statistics.run_tables.event_folder import holds_events, read_folder
 from addnorm.statistics.run_tables.files import SUFFIXES, form_of, holds_list
 from addnorm.statistics.run_tables.logs import holds_logs
 from addnorm.statistics.run_tables.numerals import NotANumber, Notation, is_missing, number, stripped, whole
-from addnorm.statistics.run_tables.records import Source, is_in_memory, read_records
+from addnorm.statistics.run_tables.offline_runs import offline_files
+from addnorm.statistics.run_tables.records import PARQUET, Source, is_in_memory, read_records
 from addnorm.statistics.run_tables.trackers import is_database, read_any
 from addnorm.words import Sentence, say
 
@@ -58,9 +59,11 @@ def is_run_table(source: Source) -> bool:
         return True
     path = Path(source)  # type: ignore[arg-type]
     if path.is_dir():
-        return not (path / "study.json").exists() and (holds_events(path) or holds_logs(path))
+        return not (path / "study.json").exists() and (holds_events(path) or offline_files(path) or holds_logs(path))
     form = form_of(path)
-    return form in SUFFIXES or is_database(path) or (form == ".json" and path.is_file() and holds_list(path))
+    return (
+        form in (*SUFFIXES, PARQUET) or is_database(path) or (form == ".json" and path.is_file() and holds_list(path))
+    )
 
 
 def read_runs(source: Source, columns: Mapping[str, str] | None = None) -> tuple[Result, ...]:
@@ -72,11 +75,11 @@ def read_run_table(source: Source, columns: Mapping[str, str] | None = None, *, 
     """Read the runs of a table, and what is to be known about them.
 
     Args:
-        source: `.csv`, `.tsv`, `.jsonl` or `.ndjson` file, `.json` file with a list of objects, each also with `.gz`; folder of
-            TensorBoard events; data frame of pandas or polars; or a list of rows as mappings.
+        source: `.csv`, `.tsv`, `.jsonl` or `.ndjson` file, `.json` file with a list of objects, each also with `.gz`; Parquet
+            file; folder of TensorBoard events; data frame of pandas or polars; or a list of rows as mappings.
         columns: names of the columns, or of the tag for the loss, that differ from `variant`, `seed` and `loss`; names of the
-            columns `state` and `step`, empty to leave them out; an empty `seed` numbers runs that have none; for a folder,
-            `run` is the form of the runs' names.
+            columns `state` and `step`, empty to leave them out; an empty `seed` numbers runs that have none; `ended`: `all` if
+            runs without a state have ended, whatever their last step; for a folder, `run` is the form of the runs' names.
         fewest_seeds: 2, or 1 where runs of a table are added to others.
 
     Raises:
@@ -94,7 +97,7 @@ def read_run_table(source: Source, columns: Mapping[str, str] | None = None, *, 
         runs = _runs(*_rows(source, names), names)
     if not runs:
         raise InputError(f"{where}: expected a row for each run, got none.")
-    results, early = results_of(runs, metric, state_column)
+    results, early = results_of(runs, metric, state_column, all_ended=names.all_ended)
     seeds = {run.seed for run in runs}
     if len(seeds) < fewest_seeds:
         raise InputError(
@@ -142,7 +145,7 @@ def read_sized_runs(
     made, notes = [], []
     for size, of_size in by_size.items():
         runs = _runs(of_size, separator, names)
-        results, early = results_of(runs, names.loss, names.state)
+        results, early = results_of(runs, names.loss, names.state, all_ended=names.all_ended)
         notes += early
         kept = [
             replace(run, loss=result.loss if result.state == "finished" else math.inf)
@@ -194,7 +197,8 @@ def read_curves(
         ended[run.variant, run.seed] = run
     if not curves:
         raise InputError(f"{_place(source)}: expected a row for each run and step, got none with a loss.")
-    _, notes = results_of(list(ended.values()), names.loss, names.state)
+    # A curve is compared as far as it goes, so that no step has to be asked about.
+    _, notes = results_of(list(ended.values()), names.loss, names.state, all_ended=True)
     return curves, names.loss, tuple(notes)
 
 

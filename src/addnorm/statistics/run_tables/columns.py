@@ -10,7 +10,7 @@ from addnorm.errors import InputError, did_you_mean
 REQUIRED = ("variant", "seed", "loss")
 COSTS = ("size", "compute", "throughput")
 ITEMS = ("item", "document", "task")
-OPTIONAL = ("state", "step", "run", *COSTS, *ITEMS)
+OPTIONAL = ("state", "step", "run", "ended", *COSTS, *ITEMS)
 COLUMNS = (*REQUIRED, *OPTIONAL)
 _STATE_NAMES = ("state", "status", "run_state")
 _STEP_NAMES = ("step", "_step", "global_step", "trainer/global_step", "iteration")
@@ -62,6 +62,8 @@ class Names:
     """Pattern of the names of folders, such as `{variant}_{seed}`."""
     loss_named: bool
     """True if the user named the loss."""
+    all_ended: bool
+    """True if the user says that every run has ended, whatever its last step."""
     further: Mapping[str, str | None]
     """Further columns by what they mean (`COSTS` or `ITEMS`), each as `step`."""
 
@@ -87,6 +89,11 @@ class Names:
                 raise InputError(
                     f"columns: expected {name} only with addnorm rank {where}, got {name}={given[name]}. Leave it out."
                 )
+        if given.get("ended", "all") != "all":
+            raise InputError(
+                f"columns: expected ended=all, which says that every run has ended, got ended={given['ended']}. Leave it out "
+                "if you do not know."
+            )
         return Names(
             variant=given.get("variant", "variant"),
             seed=given.get("seed", "seed"),
@@ -95,6 +102,7 @@ class Names:
             step=given.get("step"),
             run=given.get("run"),
             loss_named=given.get("loss", "loss") != "loss",
+            all_ended="ended" in given,
             further={name: given.get(name) for name in further},
         )
 

@@ -5,7 +5,7 @@ import gzip
 import io
 import json
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +64,7 @@ def read_rows(path: Path, names: Names) -> tuple[list[RunRow], str | None]:
             for where, line in ((f"{path}, line {number}", line) for number, line in lines)
             if line.strip()
         )
-    return [row_of_object(record, names, where) for where, record in places], None
+    return [row for where, record in places for row in rows_of_object(record, names, where)], None
 
 
 def read_text(path: Path) -> str:
@@ -111,6 +111,7 @@ def _separated(text: str, path: Path, names: Names, usual: str) -> tuple[list[Ru
                 cells = named
             header = cells
             wide = names.runs_in(header)
+            _require_once(wide, header, where)
             places = {} if wide else _places(header, names, where)
         elif cells != header:
             if cells[0].startswith("#") and len(cells) != len(header):
@@ -119,21 +120,29 @@ def _separated(text: str, path: Path, names: Names, usual: str) -> tuple[list[Ru
                 raise InputError(
                     f"{where}: expected a run, got the header of another table. Give its rows in the columns of the first one."
                 )
-            rows += _of_runs(cells, header, names, wide, where) if wide else [_of_cells(cells, header, places, where)]
+            _require_fit(cells, header, where)
+            if wide:
+                rows += _of_runs(dict(zip(header, cells, strict=False)), names, wide, where)
+            else:
+                rows.append(RunRow(where, **{name: cells[place] for name, place in places.items()}))
     if header is None:
         raise InputError(f"{path}, line 1: expected the names of the columns, got an empty file.")
     return rows, separator
 
 
 def _separator(text: str, names: Names, usual: str) -> str:
-    """The separator of a file: the usual one unless only another one divides the first line into the columns that are read."""
+    """The separator of a file: the usual one unless only another one divides one of its first lines into the columns that are
+    read; of a wide table, the one that finds the most runs."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n", 50)[:50]
+    best, most = usual, 0
     for separator in (usual, *(each for each in _SEPARATORS if each != usual)):
         for line in lines:
-            named = {stripped(cell).strip("\"'# ") for cell in line.split(separator)}
-            if set(names.required.values()) <= named:
+            named = [stripped(cell).strip("\"'# ") for cell in line.split(separator)]
+            if set(names.required.values()) <= set(named):
                 return separator
-    return usual
+            if (runs := len(names.runs_in(named))) > most and len(named) > 1:
+                best, most = separator, runs
+    return best
 
 
 def _records(text: str, path: Path, separator: str) -> Iterator[tuple[int, list[str]]]:
@@ -164,36 +173,32 @@ def _places(header: Sequence[str], names: Names, where: str) -> dict[str, int]:
     for name, column in names.required.items():
         if column not in header:
             raise missing(name, column, tuple(header), where)
-    places = {}
-    for name, column in {**names.required, **names.optional(tuple(header), where)}.items():
+    read = {**names.required, **names.optional(tuple(header), where)}
+    _require_once(read.values(), header, where)
+    return {name: header.index(column) for name, column in read.items()}
+
+
+def _require_once(columns: Iterable[str], header: Sequence[str], where: str) -> None:
+    for column in columns:
         if header.count(column) > 1:
             raise InputError(f"{where}: expected one column {column!r}, got {header.count(column)}. Remove the others.")
-        places[name] = header.index(column)
-    return places
 
 
-def _of_runs(
-    cells: list[str], header: Sequence[str], names: Names, wide: Mapping[str, Mapping[str, str]], where: str
-) -> list[RunRow]:
+def _of_runs(row: Mapping[str, Any], names: Names, wide: Mapping[str, Mapping[str, str]], where: str) -> list[RunRow]:
     """The runs of one row of a wide table, whose columns are runs; an empty cell is no run."""
-    _require_fit(cells, header, where)
-    row = dict(zip(header, cells, strict=False))
-    further = {name: row[column] for name, column in names.optional(tuple(header), where).items()}
+    known = tuple(row)
+    further = {name: row[column] for name, column in names.optional(known, where).items()}
     made = []
     for column, parts in wide.items():
         if is_missing(row[column]):
             continue
-        told = {"variant": row.get(names.variant), "seed": row.get(names.seed), **parts}
+        by_column = {"variant": names.variant, "seed": names.seed}
+        told = {name: row.get(of) for name, of in by_column.items() if of} | parts
         for name, value in told.items():
             if value is None:
-                raise missing(name, getattr(names, name), tuple(header), where)
+                raise missing(name, getattr(names, name), known, where)
         made.append(RunRow(f"{where}, column {column!r}", **{**further, **told, "loss": row[column]}))
     return made
-
-
-def _of_cells(cells: list[str], header: Sequence[str], places: Mapping[str, int], where: str) -> RunRow:
-    _require_fit(cells, header, where)
-    return RunRow(where, **{name: cells[place] for name, place in places.items()})
 
 
 def _require_fit(cells: list[str], header: Sequence[str], where: str) -> None:
@@ -212,19 +217,21 @@ def _require_fit(cells: list[str], header: Sequence[str], where: str) -> None:
         )
 
 
-def row_of_object(record: Any, names: Names, where: str) -> RunRow:
-    """The cells of one row that is an object.
+def rows_of_object(record: Any, names: Names, where: str) -> list[RunRow]:
+    """The run of one row that is an object, or the runs of a row of a wide table.
 
     Raises:
         InputError: not an object, or one without a column that is read.
     """
     if not isinstance(record, Mapping):
         raise InputError(f"{where}: expected an object with {', '.join(names.required.values())}, got {record!r}.")
+    if wide := names.runs_in(tuple(record)):
+        return _of_runs(record, names, wide, where)
     for name, column in names.required.items():
         if column not in record or (record[column] is None and name != "loss"):
             raise missing(name, column, record, where)
     columns = {**names.required, **names.optional(record, where)}
-    return RunRow(where, **{name: record[column] for name, column in columns.items()})
+    return [RunRow(where, **{name: record[column] for name, column in columns.items()})]
 
 
 def _shortened(cells: Sequence[str]) -> str:
