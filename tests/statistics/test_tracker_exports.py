@@ -213,7 +213,7 @@ def test_databases_that_cannot_be_read_are_refused(tmp_path: Path, capsys: pytes
             ["--columns", "loss=val_loss"],
             "got metrics.val_loss. Did you mean 'metrics.val_loss'?",
         ),
-        (mlflow(tmp_path / "n.db"), ["--columns", "loss=metrics.val_loss"], "expected a column 'variant'"),
+        (mlflow(tmp_path / "n.db"), ["--columns", "loss=metrics.val_loss"], "expected columns 'variant' and 'seed'"),
     ):
         assert main(["rank", str(path), *options]) == 2
         error = capsys.readouterr().err

@@ -7,6 +7,8 @@ there are any; all other columns are ignored. With steps, a run may have several
 """
 
 import math
+import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,6 +39,9 @@ __all__ = [
     "read_sized_runs",
 ]
 
+_SEED = re.compile(r"^\s*s(?:eed)?[\s_=:-]*(?=\d+\s*$)", re.IGNORECASE)
+"""What stands before the number in `seed0`, `seed=0` and `s0`."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunTable:
@@ -53,7 +58,7 @@ def is_run_table(source: Source) -> bool:
     """True for a data frame, for rows, and for a path of the form of a table of runs, whether or not it can be read.
 
     Raises:
-        InputError: neither a path nor a table.
+        InputError: neither a path nor a table, or a file of another form.
     """
     if is_in_memory(source):
         return True
@@ -61,6 +66,11 @@ def is_run_table(source: Source) -> bool:
     if path.is_dir():
         return not (path / "study.json").exists() and (holds_events(path) or offline_files(path) or holds_logs(path))
     form = form_of(path)
+    if path.is_file() and form not in (*SUFFIXES, PARQUET, ".json") and not is_database(path):
+        raise InputError(
+            f"{path}: expected a table of runs (.csv, .tsv, .jsonl, .json, .parquet, .db) or a folder, got a file of another "
+            "form. Save the table as CSV."
+        )
     return (
         form in (*SUFFIXES, PARQUET) or is_database(path) or (form == ".json" and path.is_file() and holds_list(path))
     )
@@ -263,7 +273,7 @@ def _run(row: RunRow, names: Names, notation: Notation) -> Run:
         parts = names.parts_of(variant, row.where)
         variant, row = parts.get("variant", variant), replace(row, seed=parts.get("seed"))
     try:
-        seed = whole(row.seed)
+        seed = whole(_SEED.sub("", row.seed) if isinstance(row.seed, str) else row.seed)
     except NotANumber:
         raise _no_seed(row, names) from None
     loss = None
@@ -291,16 +301,17 @@ def _run(row: RunRow, names: Names, notation: Notation) -> Run:
 
 def _variant(name: object, column: str, where: str) -> str:
     if isinstance(name, bool) or not isinstance(name, str | int | float) or not stripped(str(name)):
-        raise InputError(f"{where}: expected a name in column {column!r}, got {name!r}.")
-    return stripped(str(name))
+        raise InputError(f"{where}: expected a name in column {column!r}, got {name!r}. Remove a row that is no run.")
+    # One letter may be written in two ways that look alike, as é is.
+    return unicodedata.normalize("NFC", stripped(str(name)))
 
 
 def _no_seed(row: RunRow, names: Names) -> InputError:
     kind = "whole number"
     if isinstance(row.seed, str) and not any(character.isdigit() for character in row.seed):
         kind = "number"
-    advice = "" if kind == "whole number" else " Number the runs if they have no seeds."
-    return InputError(f"{row.where}: expected a {kind} in column {names.seed!r}, got {row.seed!r}.{advice}")
+    advice = "Remove a row that is no run, such as a mean; if the runs have no seeds, give --columns seed= to number them."
+    return InputError(f"{row.where}: expected a {kind} in column {names.seed!r}, got {row.seed!r}. {advice}")
 
 
 def _number(text: object, column: str, where: str, notation: Notation) -> float:
