@@ -33,7 +33,9 @@ class RankingFormats:
         metric, unit, better = ranking["metric"], ranking.get("unit", "nats per token"), ranking.get("better", "lower")
         in_nats = unit == "nats per token"
         name = t("text.loss") if metric == "loss" else metric
-        title = t("text.name_in_unit", name=name, unit=t("text.nats") if in_nats else translated(unit, t)) if unit else name
+        title = (
+            t("text.name_in_unit", name=name, unit=t("text.nats") if in_nats else translated(unit, t)) if unit else name
+        )
         return RankingFormats(
             name=name,
             title=t(f"text.better_{better}", title=title),

@@ -310,7 +310,9 @@ def _no_seed(row: RunRow, names: Names) -> InputError:
     kind = "whole number"
     if isinstance(row.seed, str) and not any(character.isdigit() for character in row.seed):
         kind = "number"
-    advice = "Remove a row that is no run, such as a mean; if the runs have no seeds, give --columns seed= to number them."
+    advice = (
+        "Remove a row that is no run, such as a mean; if the runs have no seeds, give --columns seed= to number them."
+    )
     return InputError(f"{row.where}: expected a {kind} in column {names.seed!r}, got {row.seed!r}. {advice}")
 
 

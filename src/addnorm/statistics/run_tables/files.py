@@ -108,7 +108,9 @@ def read_text(path: Path) -> str:
 def _separated(text: str, path: Path, names: Names, usual: str) -> tuple[list[RunRow], str]:
     if (begin := text.lstrip()[:1]) in ("[", "{"):
         form = ".json" if begin == "[" else ".jsonl"
-        raise InputError(f"{path}, line 1: expected the names of the columns, got JSON. Name the file {path.stem}{form}.")
+        raise InputError(
+            f"{path}, line 1: expected the names of the columns, got JSON. Name the file {path.stem}{form}."
+        )
     # Excel tells itself the separator by a first line such as `sep=;`.
     told = _TOLD.match(text)
     separator = _separator(text, names, usual) if told is None else told[1]
@@ -185,9 +187,7 @@ def _records(text: str, path: Path, separator: str) -> Iterator[tuple[int, list[
         csv.field_size_limit(limit)
 
 
-def _places(
-    header: Sequence[str], names: Names, where: str, after: Iterable[tuple[int, list[str]]]
-) -> dict[str, int]:
+def _places(header: Sequence[str], names: Names, where: str, after: Iterable[tuple[int, list[str]]]) -> dict[str, int]:
     """Places of the columns in a header, whose names a later row has if this is only a title."""
     if lacking := names.lacking(header):
         for line, cells in islice(after, 20):

@@ -69,7 +69,9 @@ def read_source(
         published = kuang_2025() if names_printed_results(path) else read_published(path)
         return Runs(name=str(path), results=published.results, references=published.references)
     folder = StudyFolder(path)
-    return Runs(name=str(path), results=tuple(results(folder)), references=folder.references, measure=measure_of_study(folder))
+    return Runs(
+        name=str(path), results=tuple(results(folder)), references=folder.references, measure=measure_of_study(folder)
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
