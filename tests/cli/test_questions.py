@@ -17,7 +17,8 @@ KNOWN = set(
     re.findall(
         r"\w+",
         "addnorm rank base idea deep loss score val nat token json limit columns noise modded nanogpt parameter golf contest "
-        "https github com openai kellerjordan blob main master readme mcnemar sqrt target mean margin rules submission process ledger jsonl",
+        "https github com openai kellerjordan blob main master readme mcnemar sqrt target mean margin rules submission process "
+        "ledger jsonl",
     )
 )
 """Names of this test's tables, options, and formulas."""

@@ -25,7 +25,9 @@ def task(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
-@pytest.mark.parametrize("form", [[], ["--margin", "0.001"], ["--margin", "10"], ["--latex"], ["--csv"], ["--posterior"]])
+@pytest.mark.parametrize(
+    "form", [[], ["--margin", "0.001"], ["--margin", "10"], ["--latex"], ["--csv"], ["--posterior"]]
+)
 def test_no_form_of_the_ranking_speaks_of_nats_per_token(
     task: Path, capsys: pytest.CaptureFixture[str], language: str, form: list[str]
 ) -> None:

@@ -162,11 +162,19 @@ def _without_repeats(
     kept: list[Result] = []
     untrained: dict[str, None] = {}
     equal = repeats(finished)
+    by_variant: dict[str, list[Result]] = {}
+    by_hash: dict[tuple[str, str], Result] = {}
     for run in ordered:
-        is_twin = _is_repeat if run.variant in equal.copies else _has_same_hash
-        twin = next((other for other in kept if other.variant == run.variant and is_twin(other, run)), None)
+        others = by_variant.setdefault(run.variant, [])
+        if run.variant in equal.copies:
+            twin = next((other for other in others if _is_repeat(other, run)), None)
+        else:
+            twin = None if run.content_hash is None else by_hash.get((run.variant, run.content_hash))
         if twin is None:
             kept.append(run)
+            others.append(run)
+            if run.content_hash is not None:
+                by_hash.setdefault((run.variant, run.content_hash), run)
         elif _is_same_model(run, twin):
             untrained[run.variant] = None
         else:
@@ -191,9 +199,10 @@ def _without_repeats(
     kept = [run for run in kept if run.variant not in same_as]
 
     counted: list[Result] = []
+    first: dict[str, Result] = {}
     for run in kept:
-        twin = next((other for other in counted if _has_same_hash(other, run)), None)
-        if twin is None:
+        twin = None if run.content_hash is None else first.setdefault(run.content_hash, run)
+        if twin is None or twin is run:
             counted.append(run)
         else:
             warnings.append(say("mislabelled", run=run.name, twin=twin.name))
