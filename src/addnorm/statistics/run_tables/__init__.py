@@ -64,7 +64,9 @@ def is_run_table(source: Source) -> bool:
         return True
     path = Path(source)  # type: ignore[arg-type]
     if path.is_dir():
-        return not (path / "study.json").exists() and (holds_events(path) or offline_files(path) or holds_logs(path))
+        return not (path / "study.json").exists() and (
+            holds_events(path) or bool(offline_files(path)) or holds_logs(path)
+        )
     form = form_of(path)
     if path.is_file() and form not in (*SUFFIXES, PARQUET, ".json") and not is_database(path):
         raise InputError(

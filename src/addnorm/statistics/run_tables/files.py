@@ -222,7 +222,8 @@ def _of_runs(row: Mapping[str, Any], names: Names, wide: Mapping[str, Mapping[st
         if is_missing(row[column]):
             continue
         by_column = {"variant": names.variant, "seed": names.seed}
-        told = {name: row.get(of) for name, of in by_column.items() if of} | parts
+        told: dict[str, Any] = {name: row.get(of) for name, of in by_column.items() if of}
+        told.update(parts)
         if lacking := {name: getattr(names, name) for name, value in told.items() if value is None}:
             raise missing(lacking, known, where)
         made.append(RunRow(f"{where}, column {column!r}", **{**further, **told, "loss": row[column]}))
