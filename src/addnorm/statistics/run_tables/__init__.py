@@ -39,6 +39,8 @@ __all__ = [
     "read_sized_runs",
 ]
 
+_OTHER_TABLES = (".xlsx", ".xls", ".ods", ".html", ".feather", ".pkl", ".zip")
+"""Forms that hold tables and are not read; any other file may be a study's by mistake."""
 _SEED = re.compile(r"^\s*s(?:eed)?[\s_=:-]*(?=\d+\s*$)", re.IGNORECASE)
 """What stands before the number in `seed0`, `seed=0` and `s0`."""
 
@@ -68,7 +70,7 @@ def is_run_table(source: Source) -> bool:
             holds_events(path) or bool(offline_files(path)) or holds_logs(path)
         )
     form = form_of(path)
-    if path.is_file() and form not in (*SUFFIXES, PARQUET, ".json") and not is_database(path):
+    if path.is_file() and form in _OTHER_TABLES:
         raise InputError(
             f"{path}: expected a table of runs (.csv, .tsv, .jsonl, .json, .parquet, .db) or a folder, got a file of another "
             "form. Save the table as CSV."
