@@ -291,6 +291,29 @@ LISTED = {
         {"type": ["array", "string"], "items": {"anyOf": [TEXT, {"type": "object", "required": ["kind", "summary"]}]}}
     ),
 }
+SMALL: dict[str, dict[str, Any]] = {
+    "report": {
+        "description": "Files of a report.",
+        **_object(
+            report=_about(TEXT, "The page."),
+            pdf=_about(_or_null(TEXT), "Null unless --pdf is given."),
+            files=_about(TEXTS, "Figures and tables beside it."),
+            left_out=_about(TEXTS, "Sections that lack numbers."),
+            not_inspected=_about(_by_name(TEXT), "Reason by run that could not be inspected."),
+        ),
+    },
+    "new": {"description": "A study file that was written.", **_object(study=_or_null(TEXT), file=TEXT)},
+    "reindex": {
+        "description": "The index of a study, made anew.",
+        **_object(runs=WHOLE, damaged=_about(_by_name(TEXT), "Reason by run that cannot be read.")),
+    },
+    "doctor": {
+        "description": "Checks of the installation, by name.",
+        **_by_name(_object(ok=TRUTH, detail=TEXT)),
+    },
+    "watch": {"description": "The address of a page that is served.", **_object(url=TEXT)},
+}
+"""Answers that no dataclass holds."""
 ANSWERS = {
     "rank": "addnorm rank TABLE --json",
     "noise": "addnorm noise TABLE --json",
@@ -302,6 +325,11 @@ ANSWERS = {
     "scale_check": "addnorm scale-check STUDY --json",
     "status": "addnorm status DIR --json",
     "list": "addnorm list --json",
+    "report": "addnorm report DIR --json",
+    "new": "addnorm new STUDY --json",
+    "reindex": "addnorm reindex DIR --json",
+    "doctor": "addnorm doctor --json",
+    "watch": "addnorm watch DIR --json",
 }
 """The answers by name, with a command that gives each."""
 _BY_CLASS = {entry[0]: name for name, entry in OBJECTS.items()}
@@ -310,7 +338,7 @@ _PLAIN = {str: TEXT, float: NUMBER, int: WHOLE, bool: TRUTH}
 
 def schema_of(name: str) -> dict[str, Any]:
     """The schema of an answer, with the objects that it is made of."""
-    body = {"status": STATUS, "list": LISTED}.get(name) or _described(name)
+    body = {"status": STATUS, "list": LISTED, **SMALL}.get(name) or _described(name)
     needed: dict[str, Any] = {}
     _collect(body, needed)
     return {

@@ -12,13 +12,15 @@ For example:
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from textwrap import fill
 from typing import Annotated, Any, Literal
 
 import tyro
 
+from addnorm.cli._rank import unit_of, warnings_text
 from addnorm.cli._text import page_width, print_json
 from addnorm.reporting.formats.table import Column, ResultTable, dashed
+from addnorm.reporting.formats.text_table import filled
+from addnorm.words import Phrases, spoken, translated
 
 
 @dataclass(frozen=True)
@@ -74,42 +76,51 @@ _NOTES = 6
 
 
 def _text(content: Mapping[str, Any], width: int) -> str:
+    t = spoken()
     proposals = content["proposals"]
-    kept = sum(proposal["verdict"] == "keep" for proposal in proposals)
-    unit = f" {content['unit']}" if content["unit"] else ""
-    noise = "" if content["noise_sd"] is None else f" One run's standard deviation: {content['noise_sd']:.3g}{unit}."
-    summary = (
-        f"{content['ledger']}: proposals {len(proposals)}, kept {kept}. Among all keeps, the expected share of false ones is "
-        f"at most {100 * content['rule']['alpha']:g} %. Baseline {content['baseline']}, runs {content['baseline_runs']}.{noise}"
+    unit = f" {unit_of(content['unit'], t)}" if content["unit"] else ""
+    summary = t(
+        "question.judge.summary",
+        ledger=content["ledger"],
+        count=len(proposals),
+        kept=sum(proposal["verdict"] == "keep" for proposal in proposals),
+        percent=f"{100 * content['rule']['alpha']:g}",
+        baseline=content["baseline"],
+        runs=content["baseline_runs"],
     )
-    lines = [fill(summary, width)]
+    if content["noise_sd"] is not None:
+        summary += " " + t("question.judge.noise", sd=f"{content['noise_sd']:.3g}", unit=unit)
+    lines = [filled(summary, width)]
     if proposals:
-        shown = f"the newest {_SHOWN} of {len(proposals)}" if len(proposals) > _SHOWN else ""
-        about = f"{content['metric']}{unit}, {content['better']} is better; evidence as powers of ten"
-        lines += ["", fill(f"Proposals{f', {shown}' if shown else ''} ({about}):", width), ""]
-        lines.append(_table(proposals[-_SHOWN:]).text(width).rstrip("\n"))
-    lines += ["", fill(f"Next: {content['next']}", width)]
+        about = t(f"question.judge.about_{content['better']}", metric=content["metric"], unit=unit)
+        count = len(proposals)
+        heading = (
+            t("question.judge.newest", shown=_SHOWN, count=count, about=about)
+            if count > _SHOWN
+            else t("question.judge.proposals", about=about)
+        )
+        lines += ["", filled(heading, width), "", _table(proposals[-_SHOWN:], t).text(width).rstrip("\n")]
+    lines += ["", filled(t("question.judge.next", step=translated(content["next"], t)), width)]
     notes = content["notes"]
-    lines += [fill(f"! {note}", width, subsequent_indent="  ") for note in notes[:_NOTES]]
-    lines += [f"! and {len(notes) - _NOTES} more notes, which --json lists."] if len(notes) > _NOTES else []
+    lines += warnings_text(notes[:_NOTES], width, t)[1:]
+    lines += [t("question.judge.more_notes", count=len(notes) - _NOTES)] if len(notes) > _NOTES else []
     return "\n".join(lines)
 
 
-_WHY = {"evidence": "evidence", "futile": "no promise", "most_runs": "out of runs", "diverged": "diverged", None: "-"}
-
-
-def _table(proposals: list[Mapping[str, Any]]) -> ResultTable:
+def _table(proposals: list[Mapping[str, Any]], t: Phrases) -> ResultTable:
     return ResultTable(
         [
-            Column("number", "no."),
-            Column("proposal", side="l"),
-            Column("baseline", "against", side="l"),
-            Column("runs"),
-            Column("difference", form=dashed("+.4g")),
-            Column("log10_evidence", "evidence", form=dashed(".1f")),
-            Column("log10_needed", "needed", form=dashed(".1f")),
-            Column("verdict", side="l"),
-            Column("why", "reason", form=lambda why: _WHY[why], side="l"),
+            Column("number", t("question.judge.number")),
+            Column("proposal", t("question.judge.proposal"), side="l"),
+            Column("baseline", t("question.judge.against"), side="l"),
+            Column("runs", t("question.runs")),
+            Column("difference", t("question.difference"), form=dashed("+.4g")),
+            Column("log10_evidence", t("question.judge.evidence"), form=dashed(".1f")),
+            Column("log10_needed", t("question.judge.needed"), form=dashed(".1f")),
+            Column(
+                "verdict", t("question.judge.verdict"), form=lambda verdict: t(f"question.judge.{verdict}"), side="l"
+            ),
+            Column("why", t("question.judge.reason"), dashed(lambda why: t(f"question.judge.{why}")), side="l"),
         ],
         proposals,
     )

@@ -7,17 +7,19 @@ For example:
     addnorm noise scores.csv --columns loss=accuracy --direction higher --unit %
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from textwrap import fill
 from typing import Annotated, Any, Literal
 
 import tyro
 
+from addnorm.cli._rank import unit_of, warnings_text
 from addnorm.cli._text import page_width, print_json
 from addnorm.errors import InputError
 from addnorm.reporting.formats.table import Column, ResultTable
+from addnorm.reporting.formats.text_table import filled
+from addnorm.words import Phrases, spoken
 
 
 @dataclass(frozen=True)
@@ -70,56 +72,60 @@ def _numbers(text: str) -> list[int]:
 
 
 def _text(content: Mapping[str, Any], width: int) -> str:
-    unit = f" {content['unit']}" if content["unit"] else f" of {content['metric']}"
-    percent = f"{100 * content['confidence']:g} %"
-    lines = [
-        fill(f"Standard deviation of one run: {_sd(content['one_run'])}{unit} ({percent} interval).", width),
-    ]
+    t = spoken()
+    unit = t("question.noise.of_metric", metric=content["metric"])
+    if content["unit"]:
+        unit = f" {unit_of(content['unit'], t)}"
+    percent = f"{100 * content['confidence']:g}"
+    lines = [filled(t("question.noise.one_run", sd=_sd(content["one_run"]), unit=unit, percent=percent), width)]
     if content["paired"] is not None:
-        text = f"Beside runs of other variants at its seed, without the seed's effect: {_sd(content['paired'])}{unit}."
-        lines.append(fill(text, width))
+        lines.append(filled(t("question.noise.paired", sd=_sd(content["paired"]), unit=unit), width))
     rows = ResultTable(
         [
-            Column("variant", side="l"),
-            Column("runs"),
-            Column("mean", form=_digits(6)),
-            Column("sd", value=lambda row: row["sd"], form=lambda sd: "-" if sd is None else f"{sd['sd']:.3g}"),
-            Column("interval", value=lambda row: row["sd"], form=lambda sd: "-" if sd is None else _ends(sd)),
+            Column("variant", t("head.variant"), side="l"),
+            Column("runs", t("question.runs")),
+            Column("mean", t("question.mean"), form=_digits(6)),
+            Column("sd", t("question.sd"), lambda sd: "-" if sd is None else f"{sd['sd']:.3g}"),
+            Column(
+                "interval",
+                t("question.interval"),
+                value=lambda row: row["sd"],
+                form=lambda sd: "-" if sd is None else _ends(sd),
+            ),
         ],
         content["variants"],
     )
-    lines += ["", "Each variant by itself:", "", rows.text(width).rstrip("\n"), ""]
-    family = "one variant" if content["comparisons"] == 1 else f"each of {content['comparisons']} variants"
-    about = f"Smallest difference of {family} from a reference that is decided with probability {content['power']:g}"
-    lines += [fill(f"{about}, in{unit or ' units'}; in brackets for the ends of the interval above:", width), ""]
-    kinds = [("paired", "same seeds")] if content["paired"] is not None else []
-    kinds.append(("unpaired", "other seeds"))
-    columns = [Column("seeds", "seeds each")]
+    lines += ["", t("question.noise.each"), "", rows.text(width).rstrip("\n"), ""]
+    count = content["comparisons"]
+    family = t("question.noise.one_variant") if count == 1 else t("question.noise.several_variants", count=count)
+    units = unit if content["unit"] else t("question.noise.units")
+    power = f"{content['power']:g}"
+    lines += [filled(t("question.noise.smallest", family=family, power=power, unit=units), width), ""]
+    kinds = [("paired", t("question.noise.same_seeds"))] if content["paired"] is not None else []
+    kinds.append(("unpaired", t("question.noise.other_seeds")))
+    columns = [Column("seeds", t("question.noise.seeds_each"))]
     columns += [
         Column(kind, words, form=lambda size: f"{size['difference']:.3g} {_ends(size)}") for kind, words in kinds
     ]
     lines.append(ResultTable(columns, content["smallest"]).text(width).rstrip("\n"))
     for needed in content["needed"]:
-        lines += ["", fill(_needed(needed, content["paired"] is not None, unit), width)]
-    lines += [""] if content["warnings"] else []
-    lines += [fill(f"! {warning}", width, subsequent_indent="  ") for warning in content["warnings"]]
-    return "\n".join(lines)
+        lines += ["", filled(_needed(needed, content["paired"] is not None, unit, t), width)]
+    return "\n".join([*lines, *warnings_text(content["warnings"], width, t)])
 
 
-def _needed(needed: Mapping[str, Any], paired: bool, unit: str) -> str:
-    words = [f"with other seeds {_count(needed['unpaired'])} {_range(needed['unpaired_range'])}"]
-    if paired:
-        words.insert(0, f"with the same seeds {_count(needed['paired'])} {_range(needed['paired_range'])}")
-    return f"A difference of {needed['difference']:g}{unit} takes, per variant: {', '.join(words)}."
+def _needed(needed: Mapping[str, Any], paired: bool, unit: str, t: Phrases) -> str:
+    kinds = ["paired", "unpaired"] if paired else ["unpaired"]
+    keys = {"paired": "question.noise.with_same", "unpaired": "question.noise.with_other"}
+    words = []
+    for kind in kinds:
+        low, high = (t("question.noise.million") if n is None else str(n) for n in needed[f"{kind}_range"])
+        words.append(t(keys[kind], count=_count(needed[kind], t), low=low, high=high))
+    difference = f"{needed['difference']:g}"
+    return t("question.noise.needed", difference=difference, unit=unit, seeds=t("joint.comma").join(words))
 
 
-def _count(seeds: int | None) -> str:
-    return "more than a million seeds" if seeds is None else f"{seeds} seeds"
-
-
-def _range(ends: Sequence[int | None]) -> str:
-    low, high = ("over a million" if end is None else str(end) for end in ends)
-    return f"({low} to {high})"
+def _count(seeds: int | None, t: Phrases) -> str:
+    return t("question.noise.million_seeds") if seeds is None else t("question.noise.seeds", count=seeds)
 
 
 def _sd(content: Mapping[str, Any]) -> str:

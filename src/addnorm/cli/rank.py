@@ -23,7 +23,11 @@ import tyro
 from addnorm.cli._rank.choices import TableOptions
 from addnorm.cli._text import page_width, paragraph, print_json, print_message
 from addnorm.errors import InputError
-from addnorm.words import command_line, plugin_options, spoken
+from addnorm.reporting.formats.table import Column, ResultTable
+from addnorm.words import Phrases, command_line, phrases, plugin_options, spoken
+
+Answer = tuple[dict[str, Any], Callable[[Mapping[str, Any], int], str], Callable[[Mapping[str, Any]], str]]
+"""The JSON of another question, and what writes it as text and as LaTeX."""
 
 if TYPE_CHECKING:
     from addnorm.statistics import Ranking
@@ -59,7 +63,9 @@ class Options(TableOptions):
 
 def command(options: Options) -> int:
     import addnorm
+    from addnorm.cli._rank import in_latex
     from addnorm.reporting.formats import ranking_latex
+    from addnorm.reporting.formats.text_table import filled
     from addnorm.reporting.sections import ranking as tables
     from addnorm.reporting.sections import tuning as tuning_tables
     from addnorm.statistics.conclusion import conclusion
@@ -72,6 +78,8 @@ def command(options: Options) -> int:
         return _print(options, *_downstream(options))
     if options.question != "ranking":
         return _print(options, *_speedup(options, options.question))
+    if options.csv and options.posterior:
+        raise _no_such_option("posterior", "--csv")
     if options.noise is not None or options.limit is not None or options.exponent is not None:
         raise InputError(
             "--noise, --limit, --exponent: expected only with --rule or --as speedup, got one. Leave it out."
@@ -84,15 +92,22 @@ def command(options: Options) -> int:
     elif options.csv:
         print(tables.csv(ranking), end="")
     elif options.latex:
-        of_metrics = (
+        of_metrics = [
             latex for each in (ranking, *ranking.get("others", ())) for latex in ranking_latex.latex(each).values()
-        )
+        ]
+        t = phrases("en")
+        if options.posterior:
+            of_metrics += [
+                in_latex(_posterior_table(posteriors(each), t), t("text.probabilities"))
+                for each in (ranked, *ranked.others)
+            ]
         print("\n".join(of_metrics), end="")
     else:
         for each in (ranked, *ranked.others):
             print(tables.text(each.to_json(), page_width(), spoken()))
             if options.posterior:
-                print(_probabilities(posteriors(each), page_width()))
+                print(filled(spoken()("text.probabilities"), page_width()))
+                print("\n" + _posterior_table(posteriors(each), spoken()).text(page_width()))
         if ranking["tuning"] is not None:
             print(tuning_tables.text(ranking["tuning"], page_width(), spoken()))
         if (options.dir / "study.json").exists():
@@ -123,22 +138,25 @@ def _answered(ranked: "Ranking", posterior: bool) -> dict[str, Any]:
     return ranking
 
 
-def _probabilities(probable: Mapping[tuple[str, str], Any], width: int) -> str:
-    from addnorm.reporting.formats.table import Column, ResultTable
-    from addnorm.reporting.formats.text_table import filled
-
-    t = spoken()
+def _posterior_table(probable: Mapping[tuple[str, str], Any], t: Phrases) -> ResultTable:
     rows = [{"variant": name, "versus": other, **each.to_json()} for (name, other), each in probable.items()]
     shares = [
         Column(name, t(f"verdict.{name}"), lambda share: f"{share:.3f}") for name in ("better", "equivalent", "worse")
     ]
     names = [Column("variant", t("head.variant"), side="l"), Column("versus", t("head.other"), side="l")]
-    return "\n".join((filled(t("text.probabilities"), width), "", ResultTable([*names, *shares], rows).text(width)))
+    return ResultTable([*names, *shares], rows)
 
 
-def _print(options: Options, content: dict[str, Any], text: Callable[[Mapping[str, Any], int], str]) -> int:
+def _print(
+    options: Options,
+    content: dict[str, Any],
+    text: Callable[[Mapping[str, Any], int], str],
+    latex: Callable[[Mapping[str, Any]], str],
+) -> int:
     if options.json:
         print_json(content)
+    elif options.latex:
+        print(latex(content), end="")
     else:
         print(text(content, page_width()))
     return 0
@@ -150,17 +168,21 @@ def _one_reference(options: Options, question: str, *unread: str) -> str | None:
     Raises:
         InputError: one of them is given, or two references.
     """
-    for name in ("exclude", "csv", "latex", "posterior", "metric", "together", *unread):
+    for name in ("exclude", "csv", "posterior", "metric", "together", *unread):
         if getattr(options, name) not in (None, "", False, ()):
-            raise InputError(f"--{name}: expected no such option with {question}, got one. Leave it out.")
+            raise _no_such_option(name, question)
     if len(options.reference) > 1:
         raise InputError(f"--reference: expected one with {question}, got {', '.join(options.reference)}. Give one.")
     return options.reference[0] if options.reference else None
 
 
-def _rule(options: Options) -> tuple[dict[str, Any], Callable[[Mapping[str, Any], int], str]]:
+def _no_such_option(name: str, question: str) -> InputError:
+    return InputError(f"--{name}: expected no such option with {question}, got one. Leave it out.")
+
+
+def _rule(options: Options) -> Answer:
     import addnorm
-    from addnorm.cli._rank.rule import text
+    from addnorm.cli._rank.rule import latex, text
     from addnorm.statistics.run_tables import columns_from
 
     if options.question != "ranking":
@@ -175,14 +197,12 @@ def _rule(options: Options) -> tuple[dict[str, Any], Callable[[Mapping[str, Any]
         direction=options.direction,
         unit=options.unit or None,
     )
-    return result.to_json(), text
+    return result.to_json(), text, latex
 
 
-def _speedup(
-    options: Options, question: Literal["speedup", "steps"]
-) -> tuple[dict[str, Any], Callable[[Mapping[str, Any], int], str]]:
+def _speedup(options: Options, question: Literal["speedup", "steps"]) -> Answer:
     import addnorm
-    from addnorm.cli._rank.speedup import text
+    from addnorm.cli._rank.speedup import latex, text
     from addnorm.statistics.run_tables import columns_from
 
     result = addnorm.speedup(
@@ -195,12 +215,12 @@ def _speedup(
         columns=columns_from(options.columns) if options.columns else None,
         unit=options.unit or None,
     )
-    return result.to_json(), text
+    return result.to_json(), text, latex
 
 
-def _downstream(options: Options) -> tuple[dict[str, Any], Callable[[Mapping[str, Any], int], str]]:
+def _downstream(options: Options) -> Answer:
     import addnorm
-    from addnorm.cli._rank.downstream import text
+    from addnorm.cli._rank.downstream import latex, text
     from addnorm.statistics.run_tables import columns_from
 
     result = addnorm.downstream(
@@ -211,7 +231,7 @@ def _downstream(options: Options) -> tuple[dict[str, Any], Callable[[Mapping[str
         columns=columns_from(options.columns) if options.columns else None,
         direction=options.direction,
     )
-    return result.to_json(), text
+    return result.to_json(), text, latex
 
 
 def _next_commands(folder: Path) -> str:

@@ -6,6 +6,7 @@ made, or that a test decided nothing, is no evidence that there is no difference
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from addnorm.statistics.measure import LOSS_OF_ANSWERS
 from addnorm.statistics.pairs.comparison import VariantComparison
 from addnorm.statistics.ranking import RESOLVABLE_SEEDS, Ranking
 from addnorm.words import Sentence, listed, say
@@ -62,7 +63,10 @@ def _say(ranking: Ranking, code: str, **values: str | float | Sentence) -> Sente
     """A sentence about a loss in nats, or its form for another measure, which ends in `_plain` and has the measure's unit."""
     if ranking.measure.in_nats:
         return say(code, **values)
-    return say(f"{code}_plain", unit=f" {ranking.measure.unit}" if ranking.measure.unit else "", **values)
+    unit: str | Sentence = f" {ranking.measure.unit}" if ranking.measure.unit else ""
+    if ranking.measure == LOSS_OF_ANSWERS:
+        unit = say("unit_of_answers")
+    return say(f"{code}_plain", unit=unit, **values)
 
 
 def all_comparisons(ranking: Ranking) -> list[Pair]:

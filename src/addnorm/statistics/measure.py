@@ -9,6 +9,8 @@ from addnorm.errors import InputError, did_you_mean
 
 Direction = Literal["lower", "higher"]
 NATS = "nats per token"
+NATS_PER_ANSWER = "nats per answer token"
+"""Of a synthetic task, whose answers alone are scored."""
 _LOSSES = "loss losses nll ce xent xentropy crossentropy logloss"
 _LOWER = (
     "perplexity ppl bpb bpc bpw bits error errors err wer cer ter mse mae rmse mape fid kl ece eer brier regret latency time "
@@ -52,6 +54,7 @@ class Metric:
 
 
 LOSS = Metric()
+LOSS_OF_ANSWERS = Metric(unit=NATS_PER_ANSWER)
 
 
 def measure_of(name: str, direction: Direction | None = None, unit: str | None = None) -> Metric:

@@ -83,7 +83,10 @@ def ranking_of_published(path: Path, overrides: Mapping[str, Any] | None = None)
 def _parse(text: Any, where: str) -> Published:
     if not isinstance(text, dict) or not isinstance(text.get("runs"), list):
         got = f"the fields {', '.join(text)}" if isinstance(text, dict) else type(text).__name__
-        raise InputError(f"{where}: expected an object with a list 'runs', got {got}.")
+        raise InputError(
+            f"{where}: expected an object with a list 'runs', got {got}. For runs of your own, write a list of objects with "
+            "variant, seed and loss."
+        )
     assumptions = text.get("assumptions", {})
     return Published(
         results=tuple(_run(run, f"{where}: $.runs[{index}]") for index, run in enumerate(text["runs"])),

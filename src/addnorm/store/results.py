@@ -5,8 +5,9 @@ from typing import Any
 
 from addnorm.errors import InputError
 from addnorm.statistics import Ranking, Result, rank
+from addnorm.statistics.measure import LOSS, LOSS_OF_ANSWERS, Metric
 from addnorm.statistics.seeds_in_stages import SeedsInStages
-from addnorm.store.files import Damaged
+from addnorm.store.files import Damaged, read_json
 from addnorm.store.result import result
 from addnorm.store.study import StudyFolder
 from addnorm.store.tuning import tuning
@@ -30,6 +31,17 @@ def results(folder: StudyFolder) -> list[Result]:
         )
         for run in folder.runs()
     ]
+
+
+def measure_of_study(folder: StudyFolder) -> Metric:
+    """What the losses of a study are: nats per token, or per token of the answers of a synthetic task.
+
+    Raises:
+        Damaged: the description of the data cannot be read.
+    """
+    path = folder.path / "data" / "dataset.json"
+    content = read_json(path) if path.exists() else None
+    return LOSS_OF_ANSWERS if isinstance(content, dict) and content.get("episodes") else LOSS
 
 
 def added_later(folder: StudyFolder) -> frozenset[str]:
@@ -86,6 +98,7 @@ def ranking(
         raise InputError(say("family_frozen", path=str(folder.path)))
     return rank(
         results(folder) if known is None else known,
+        measure=measure_of_study(folder),
         references=tuple(chosen["references"]),
         margin=chosen["margin"],
         left_out=chosen.get("left_out", ()),

@@ -1,39 +1,72 @@
 """Text of `addnorm rank --rule`: the answer per variant, and how often chance alone satisfies the rule."""
 
 from collections.abc import Mapping, Sequence
-from textwrap import fill
 from typing import Any
 
+from addnorm.cli._rank import in_latex, unit_of, warnings_text
 from addnorm.reporting.formats.table import Column, ResultTable, dashed
+from addnorm.reporting.formats.text_table import filled
+from addnorm.words import Phrases, phrases, spoken
 
 _MEANINGS = {
-    "no improvement": "nothing",
-    "just not enough": "just not enough",
-    "as observed": "what was observed",
-    "power": "what passes in 80 %",
+    "no improvement": "question.rule.nothing",
+    "just not enough": "question.rule.not_enough",
+    "as observed": "question.rule.observed",
+    "power": "question.rule.power",
 }
+_VERDICTS = {
+    "passes": "question.rule.passes",
+    "fails": "question.rule.fails",
+    "too few runs": "question.rule.too_few_runs",
+    "too few sizes": "question.rule.too_few_sizes",
+}
+_CONDITIONS = {
+    "below the target by": "question.rule.below_target",
+    "smallest speedup": "question.rule.smallest_speedup",
+    "smallest lead of the projection": "question.rule.smallest_lead",
+}
+"""Names of conditions in words; the others are formulas."""
 
 
 def text(content: Mapping[str, Any], width: int) -> str:
-    """The answers in words and tables.
+    """The answers in words and tables, in the terminal's language.
 
     Args:
         content: `RuleResult.to_json()`.
         width: columns of the page.
     """
-    rule = content["rule"]
-    source = f" ({rule['source']})" if rule["source"] else ""
-    against = "" if content["reference"] is None else f" Reference: {content['reference']}."
-    lines = [fill(f"Rule {rule['name']}{source}.{against}", width, break_long_words=False)]
-    lines += ["", _answers(content["variants"]).text(width).rstrip("\n")]
+    t = spoken()
+    lines = [filled(_heading(content, t), width), "", _answers(content["variants"], t).text(width).rstrip("\n")]
     for row in content["variants"]:
-        lines += ["", *_chance(row, content, width)]
-    lines += [""] if content["warnings"] else []
-    lines += [fill(f"! {warning}", width, subsequent_indent="  ") for warning in content["warnings"]]
-    return "\n".join(lines)
+        lines += ["", filled(_about(row, content, t), width)]
+        if row["rates"]:
+            lines += ["", _rates(row, content, t).text(width).rstrip("\n")]
+    return "\n".join([*lines, *warnings_text(content["warnings"], width, t)])
 
 
-def _answers(rows: Sequence[Mapping[str, Any]]) -> ResultTable:
+def latex(content: Mapping[str, Any]) -> str:
+    """The answers as LaTeX tables: what the rule asks, and how often it is satisfied, for each variant.
+
+    Args:
+        content: `RuleResult.to_json()`.
+    """
+    t = phrases("en")
+    tables = [in_latex(_answers(content["variants"], t), *content["warnings"], _heading(content, t))]
+    tables += [
+        in_latex(_rates(row, content, t), _about(row, content, t)) for row in content["variants"] if row["rates"]
+    ]
+    return "\n".join(tables)
+
+
+def _heading(content: Mapping[str, Any], t: Phrases) -> str:
+    rule = content["rule"]
+    heading = t("question.rule.rule", name=rule["name"], source=f" ({rule['source']})" if rule["source"] else "")
+    if content["reference"] is None:
+        return heading
+    return f"{heading} {t('question.rule.reference', name=content['reference'])}"
+
+
+def _answers(rows: Sequence[Mapping[str, Any]], t: Phrases) -> ResultTable:
     flat = [
         {**row, **(condition or {"name": "-", "statistic": None, "needed": None}), "first": place == 0}
         for row in rows
@@ -41,38 +74,60 @@ def _answers(rows: Sequence[Mapping[str, Any]]) -> ResultTable:
     ]
     return ResultTable(
         [
-            Column("variant", side="l", value=lambda row: row["variant"] if row["first"] else ""),
-            Column("runs", value=lambda row: "+".join(map(str, row["runs"])) if row["first"] else ""),
-            Column("name", "asked of", side="l"),
-            Column("statistic", "is", form=dashed(".4g")),
-            Column("needed", "limit", form=dashed(".4g")),
-            Column("verdict", value=lambda row: row["verdict"] if row["first"] else "", side="l"),
+            Column("variant", t("head.variant"), side="l", value=lambda row: row["variant"] if row["first"] else ""),
+            Column(
+                "runs",
+                t("question.runs"),
+                value=lambda row: "+".join(map(str, row["runs"])) if row["first"] else "",
+            ),
+            Column("name", t("question.rule.asked_of"), form=lambda name: _named(name, t), side="l"),
+            Column("statistic", t("question.rule.is"), form=dashed(".4g")),
+            Column("needed", t("question.rule.limit"), form=dashed(".4g")),
+            Column(
+                "verdict",
+                t("question.rule.verdict"),
+                value=lambda row: t(_VERDICTS[row["verdict"]]) if row["first"] else "",
+                side="l",
+            ),
         ],
         flat,
     )
 
 
-def _chance(row: Mapping[str, Any], content: Mapping[str, Any], width: int) -> list[str]:
-    unit = f" {content['unit']}" if content["unit"] else ""
+def _named(name: str, t: Phrases) -> str:
+    return t(_CONDITIONS[name]) if name in _CONDITIONS else name
+
+
+def _about(row: Mapping[str, Any], content: Mapping[str, Any], t: Phrases) -> str:
+    """What the rates of a variant are, or why there are none."""
+    unit = f" {unit_of(content['unit'], t)}" if content["unit"] else ""
     if not row["rates"]:
-        return [fill(f"{row['variant']}: no noise is known, so no chance can be computed: give --noise SD.", width)]
-    noise = "which no run repeats" if row["noise_sd"] is None else f"{row['noise_sd']:.3g}{unit}"
+        return t("question.rule.no_noise", variant=row["variant"])
+    noise = t("question.rule.not_repeated") if row["noise_sd"] is None else f"{row['noise_sd']:.3g}{unit}"
     if row["noise_interval"] is not None:
         low, high = row["noise_interval"]
-        noise += f" (95 % interval {low:.3g} to {high:.3g})"
-    number = "+".join(map(str, row["design"]["runs"]))
+        noise = t("question.rule.noise", sd=noise, low=f"{low:.3g}", high=f"{high:.3g}")
+    runs = "+".join(map(str, row["design"]["runs"]))
     others = "+".join(map(str, row["design"]["reference_runs"]))
-    of = f"{number} runs" + (f" and {others} of the reference" if content["reference"] is not None else "")
-    about = f"How often the rule is satisfied with {of} ({row['tables']} simulated tables; sd of one run: {noise})"
+    of = (
+        t("question.rule.own_runs", runs=runs)
+        if content["reference"] is None
+        else t("question.rule.both_runs", runs=runs, others=others)
+    )
+    return t("question.rule.chance", runs=of, tables=row["tables"], noise=noise)
+
+
+def _rates(row: Mapping[str, Any], content: Mapping[str, Any], t: Phrases) -> ResultTable:
     most = row["design"]["added_up_to"]
+    better_by = t("question.rule.better_by", variant=row["variant"])
     columns = [
-        Column("about", f"if {row['variant']} is better by", form=_MEANINGS.__getitem__, side="l"),
-        Column("effect", content["unit"] or content["metric"], form=dashed(".3g")),
-        Column("rate", "satisfied", form=_percent),
+        Column("about", better_by, form=lambda about: t(_MEANINGS[about]), side="l"),
+        Column("effect", unit_of(content["unit"], t) if content["unit"] else content["metric"], form=dashed(".3g")),
+        Column("rate", t("question.rule.satisfied"), form=_percent),
     ]
     if most is not None:
-        columns.append(Column("rate_when_added", f"adding runs until it is, up to {most}", form=dashed(_percent)))
-    return [fill(f"{about}:", width), "", ResultTable(columns, row["rates"]).text(width).rstrip("\n")]
+        columns.append(Column("rate_when_added", t("question.rule.adding", most=most), form=dashed(_percent)))
+    return ResultTable(columns, row["rates"])
 
 
 def _percent(share: float) -> str:

@@ -1,54 +1,87 @@
 """Text of `addnorm rank --as speedup` and `--as steps`: the factor with its interval, in words and as a table."""
 
 from collections.abc import Mapping
-from textwrap import fill
 from typing import Any
 
+from addnorm.cli._rank import in_latex, percent_of, warnings_text
 from addnorm.reporting.formats.table import Column, ResultTable, dashed
+from addnorm.reporting.formats.text_table import filled
+from addnorm.words import Phrases, phrases, spoken
+
+_VERDICTS = {
+    "worth more": "question.speedup.worth_more",
+    "worth less": "question.speedup.worth_less",
+    "undecided": "question.speedup.undecided",
+}
+_SENTENCES = {"compute": "question.speedup.compute", "steps": "question.speedup.steps"}
 
 
 def text(content: Mapping[str, Any], width: int) -> str:
-    """The answers in words and as a table.
+    """The answers in words and as a table, in the terminal's language.
 
     Args:
         content: `Worths.to_json()`.
         width: columns of the page.
     """
-    rows, of = content["variants"], content["of"]
-    together = "" if len(rows) == 1 else f", all {len(rows)} together"
-    lines = [
-        fill(
-            f"{row['variant']}: its {of} {'is' if of == 'compute' else 'are'} worth × {row['worth']:.3g}"
-            f"{_ends(row['interval'], ' ')} of that of {content['reference']}: {row['verdict']}.",
-            width,
+    t = spoken()
+    lines = [filled(sentence, width) for sentence in _sentences(content, t)]
+    lines += ["", _table(content, t).text(width).rstrip("\n")]
+    return "\n".join([*lines, *warnings_text(content["warnings"], width, t)])
+
+
+def latex(content: Mapping[str, Any]) -> str:
+    """The answers as a LaTeX table, with the sentences above it.
+
+    Args:
+        content: `Worths.to_json()`.
+    """
+    t = phrases("en")
+    return in_latex(_table(content, t), *content["warnings"], *_sentences(content, t))
+
+
+def _sentences(content: Mapping[str, Any], t: Phrases) -> list[str]:
+    rows = content["variants"]
+    together = "" if len(rows) == 1 else t("question.together", count=len(rows))
+    sentences = [
+        t(
+            _SENTENCES[content["of"]],
+            variant=row["variant"],
+            worth=f"{row['worth']:.3g}",
+            interval=_ends(row["interval"], " "),
+            reference=content["reference"],
+            verdict=t(_VERDICTS[row["verdict"]]),
         )
         for row in rows
     ]
-    lines += [fill(f"Intervals: {100 * content['confidence']:g} %{together}.", width), ""]
+    return [*sentences, t("question.intervals", percent=percent_of(content), together=together)]
+
+
+def _table(content: Mapping[str, Any], t: Phrases) -> ResultTable:
+    rows, reference = content["variants"], content["reference"]
     columns = [
-        Column("variant", side="l"),
-        Column("worth", "worth ×", form=lambda value: f"{value:.3f}"),
-        Column("interval", form=dashed(_ends)),
+        Column("variant", t("head.variant"), side="l"),
+        Column("worth", t("question.speedup.worth"), form=lambda value: f"{value:.3f}"),
+        Column("interval", t("question.interval"), form=dashed(_ends)),
     ]
-    if of == "steps":
+    if content["of"] == "steps":
         columns += [
-            Column("loss", "equal loss", form=lambda value: f"{value:.4f}"),
-            Column("steps", form=lambda value: f"{value:.0f}"),
-            Column("reference_steps", f"steps of {content['reference']}", form=lambda value: f"{value:.0f}"),
+            Column("loss", t("question.speedup.equal_loss"), form=lambda value: f"{value:.4f}"),
+            Column("steps", t("head.steps"), form=lambda value: f"{value:.0f}"),
+            Column(
+                "reference_steps", t("question.speedup.steps_of", name=reference), form=lambda value: f"{value:.0f}"
+            ),
         ]
     else:
         shared = len(rows[0]["by_size"])
         if all(len(row["by_size"]) == shared for row in rows) and shared == len(content["sizes"]):
-            columns += [_at(place, size) for place, size in enumerate(content["sizes"])]
-        columns.append(Column("law", f"loss of {content['reference']}", form=dashed(_law), side="l"))
-    lines.append(ResultTable(columns, rows).text(width).rstrip("\n"))
-    lines += [""] if content["warnings"] else []
-    lines += [fill(f"! {warning}", width, subsequent_indent="  ") for warning in content["warnings"]]
-    return "\n".join(lines)
+            columns += [_at(place, size, t) for place, size in enumerate(content["sizes"])]
+        columns.append(Column("law", t("question.speedup.loss_of", name=reference), form=dashed(_law), side="l"))
+    return ResultTable(columns, rows)
 
 
-def _at(place: int, size: str) -> Column:
-    return Column(f"at {size}", value=lambda row: row["by_size"][place], form=dashed(".3f"))
+def _at(place: int, size: str, t: Phrases) -> Column:
+    heading = t("question.speedup.at", size=size)
+    return Column(f"at {size}", heading, value=lambda row: row["by_size"][place], form=dashed(".3f"))
 
 
 def _ends(interval: tuple[float, float] | None, before: str = "") -> str:

@@ -46,12 +46,14 @@ class RankingFormats:
         """The forms for a measure."""
         metric, unit, better, in_nats = measure.name, measure.unit, measure.better, measure.in_nats
         name = t("text.loss") if metric == "loss" else metric
-        title = t("text.name_in_unit", name=name, unit=t("text.nats") if in_nats else unit) if unit else name
+        title = (
+            t("text.name_in_unit", name=name, unit=t("text.nats") if in_nats else translated(unit, t)) if unit else name
+        )
         return RankingFormats(
             name=name,
             named_unit=title,
             title=t(f"text.better_{better}", title=title),
-            small_unit=t("text.thousandths") if in_nats else unit or metric,
+            small_unit=t("text.thousandths") if in_nats else translated(unit, t) if unit else metric,
             better=better,
             in_nats=in_nats,
         )

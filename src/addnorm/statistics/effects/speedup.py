@@ -19,11 +19,17 @@ that reference and variant share there,
 
     Var(log m) = sum_j  var_s( g_j,ref L_ref,s + g_j,own L_s ) / n_j,
 
-each size with its own noise, on Satterthwaite's degrees of freedom of Student's t. What the seeds at one size have in common
-cancels nearly: g_j has opposite signs for the two. Without shared seeds the two parts are added. Why not one noise for all
-sizes: small models are often noisier, and with noise 4 : 2 : 1 an interval of pooled noise holds the truth in 91 % only.
+each size with its own noise, on f degrees of freedom of Student's t. What the seeds at one size have in common cancels nearly:
+g_j has opposite signs for the two. Without shared seeds the two parts are added. Why not one noise for all sizes: small models
+are often noisier, and with noise 4 : 2 : 1 an interval of pooled noise holds the truth in 91 % only.
 
-Source: Hoffmann et al. 2022, arXiv:2203.15556 (the form of the law); the delta method: any text; the second form:
+With parts p_i of the variance on d_i degrees of freedom, f = (sum p)^2 / sum(p^2 / (d + 1)) - 1. Satterthwaite's has 0 in place
+of 1: it squares estimates as if they were the variances, and p^2 is too large by 1 + 2/d on average. With three seeds, d = 2,
+that doubles the sum, and the interval covers 96.7 % of an even noise. Welch's has 2 in place of 1, which is right on average
+where noise is even, and covers 93.6 % with noise 4 : 2 : 1. Between them are 94.2 to 95.7 %.
+
+Source: Hoffmann et al. 2022, arXiv:2203.15556 (the form of the law); the delta method: any text; Satterthwaite 1946, Welch
+1947 (degrees of freedom); the second form:
 https://github.com/marin-community/marin/blob/main/experiments/grug/moe/agent.md.
 Differs from the source: one law of compute, and an interval.
 """
@@ -293,4 +299,7 @@ def _variance(sizes: Sequence[SizeRuns], derivatives: np.ndarray) -> tuple[float
         return sum(squares for squares, _, _ in parts) / total * sum(1 / number for _, number, _ in parts), float(total)
     means = [(squares / df / number, df) for squares, number, df in parts]
     variance = sum(part for part, _ in means)
-    return variance, variance**2 / sum(part**2 / df for part, df in means) if variance else None
+    if not variance:
+        return variance, None
+    freedom = variance**2 / sum(part**2 / (df + 1) for part, df in means) - 1
+    return variance, max(freedom, float(min(df for _, df in means)))

@@ -7,6 +7,8 @@ there are any; all other columns are ignored. With steps, a run may have several
 """
 
 import math
+import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +21,8 @@ from addnorm.statistics.run_tables.event_folder import holds_events, read_folder
 from addnorm.statistics.run_tables.files import SUFFIXES, form_of, holds_list
 from addnorm.statistics.run_tables.logs import holds_logs
 from addnorm.statistics.run_tables.numerals import NotANumber, Notation, is_missing, number, stripped, whole
-from addnorm.statistics.run_tables.records import Source, is_in_memory, read_records
+from addnorm.statistics.run_tables.offline_runs import offline_files
+from addnorm.statistics.run_tables.records import PARQUET, Source, is_in_memory, read_records
 from addnorm.statistics.run_tables.trackers import is_database, read_any
 from addnorm.words import Sentence, say
 
@@ -35,6 +38,11 @@ __all__ = [
     "read_runs",
     "read_sized_runs",
 ]
+
+_OTHER_TABLES = (".xlsx", ".xls", ".ods", ".html", ".feather", ".pkl", ".zip")
+"""Forms that hold tables and are not read; any other file may be a study's by mistake."""
+_SEED = re.compile(r"^\s*s(?:eed)?[\s_=:-]*(?=\d+\s*$)", re.IGNORECASE)
+"""What stands before the number in `seed0`, `seed=0` and `s0`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,15 +60,24 @@ def is_run_table(source: Source) -> bool:
     """True for a data frame, for rows, and for a path of the form of a table of runs, whether or not it can be read.
 
     Raises:
-        InputError: neither a path nor a table.
+        InputError: neither a path nor a table, or a file of another form.
     """
     if is_in_memory(source):
         return True
     path = Path(source)  # type: ignore[arg-type]
     if path.is_dir():
-        return not (path / "study.json").exists() and (holds_events(path) or holds_logs(path))
+        return not (path / "study.json").exists() and (
+            holds_events(path) or bool(offline_files(path)) or holds_logs(path)
+        )
     form = form_of(path)
-    return form in SUFFIXES or is_database(path) or (form == ".json" and path.is_file() and holds_list(path))
+    if path.is_file() and form in _OTHER_TABLES:
+        raise InputError(
+            f"{path}: expected a table of runs (.csv, .tsv, .jsonl, .json, .parquet, .db) or a folder, got a file of another "
+            "form. Save the table as CSV."
+        )
+    return (
+        form in (*SUFFIXES, PARQUET) or is_database(path) or (form == ".json" and path.is_file() and holds_list(path))
+    )
 
 
 def read_runs(source: Source, columns: Mapping[str, str] | None = None) -> tuple[Result, ...]:
@@ -72,11 +89,11 @@ def read_run_table(source: Source, columns: Mapping[str, str] | None = None, *, 
     """Read the runs of a table, and what is to be known about them.
 
     Args:
-        source: `.csv`, `.tsv`, `.jsonl` or `.ndjson` file, `.json` file with a list of objects, each also with `.gz`; folder of
-            TensorBoard events; data frame of pandas or polars; or a list of rows as mappings.
+        source: `.csv`, `.tsv`, `.jsonl` or `.ndjson` file, `.json` file with a list of objects, each also with `.gz`; Parquet
+            file; folder of TensorBoard events; data frame of pandas or polars; or a list of rows as mappings.
         columns: names of the columns, or of the tag for the loss, that differ from `variant`, `seed` and `loss`; names of the
-            columns `state` and `step`, empty to leave them out; an empty `seed` numbers runs that have none; for a folder,
-            `run` is the form of the runs' names.
+            columns `state` and `step`, empty to leave them out; an empty `seed` numbers runs that have none; `ended`: `all` if
+            runs without a state have ended, whatever their last step; for a folder, `run` is the form of the runs' names.
         fewest_seeds: 2, or 1 where runs of a table are added to others.
 
     Raises:
@@ -94,7 +111,7 @@ def read_run_table(source: Source, columns: Mapping[str, str] | None = None, *, 
         runs = _runs(*_rows(source, names), names)
     if not runs:
         raise InputError(f"{where}: expected a row for each run, got none.")
-    results, early = results_of(runs, metric, state_column)
+    results, early = results_of(runs, metric, state_column, all_ended=names.all_ended)
     seeds = {run.seed for run in runs}
     if len(seeds) < fewest_seeds:
         raise InputError(
@@ -142,7 +159,7 @@ def read_sized_runs(
     made, notes = [], []
     for size, of_size in by_size.items():
         runs = _runs(of_size, separator, names)
-        results, early = results_of(runs, names.loss, names.state)
+        results, early = results_of(runs, names.loss, names.state, all_ended=names.all_ended)
         notes += early
         kept = [
             replace(run, loss=result.loss if result.state == "finished" else math.inf)
@@ -194,7 +211,8 @@ def read_curves(
         ended[run.variant, run.seed] = run
     if not curves:
         raise InputError(f"{_place(source)}: expected a row for each run and step, got none with a loss.")
-    _, notes = results_of(list(ended.values()), names.loss, names.state)
+    # A curve is compared as far as it goes, so that no step has to be asked about.
+    _, notes = results_of(list(ended.values()), names.loss, names.state, all_ended=True)
     return curves, names.loss, tuple(notes)
 
 
@@ -259,7 +277,7 @@ def _run(row: RunRow, names: Names, notation: Notation) -> Run:
         parts = names.parts_of(variant, row.where)
         variant, row = parts.get("variant", variant), replace(row, seed=parts.get("seed"))
     try:
-        seed = whole(row.seed)
+        seed = whole(_SEED.sub("", row.seed) if isinstance(row.seed, str) else row.seed)
     except NotANumber:
         raise _no_seed(row, names) from None
     loss = None
@@ -287,16 +305,19 @@ def _run(row: RunRow, names: Names, notation: Notation) -> Run:
 
 def _variant(name: object, column: str, where: str) -> str:
     if isinstance(name, bool) or not isinstance(name, str | int | float) or not stripped(str(name)):
-        raise InputError(f"{where}: expected a name in column {column!r}, got {name!r}.")
-    return stripped(str(name))
+        raise InputError(f"{where}: expected a name in column {column!r}, got {name!r}. Remove a row that is no run.")
+    # One letter may be written in two ways that look alike, as é is.
+    return unicodedata.normalize("NFC", stripped(str(name)))
 
 
 def _no_seed(row: RunRow, names: Names) -> InputError:
     kind = "whole number"
     if isinstance(row.seed, str) and not any(character.isdigit() for character in row.seed):
         kind = "number"
-    advice = "" if kind == "whole number" else " Number the runs if they have no seeds."
-    return InputError(f"{row.where}: expected a {kind} in column {names.seed!r}, got {row.seed!r}.{advice}")
+    advice = (
+        "Remove a row that is no run, such as a mean; if the runs have no seeds, give --columns seed= to number them."
+    )
+    return InputError(f"{row.where}: expected a {kind} in column {names.seed!r}, got {row.seed!r}. {advice}")
 
 
 def _number(text: object, column: str, where: str, notation: Notation) -> float:

@@ -1,7 +1,7 @@
 """Names of the columns that are read, and the cells of one row by what they mean."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ from addnorm.errors import InputError, did_you_mean
 REQUIRED = ("variant", "seed", "loss")
 COSTS = ("size", "compute", "throughput")
 ITEMS = ("item", "document", "task")
-OPTIONAL = ("state", "step", "run", *COSTS, *ITEMS)
+OPTIONAL = ("state", "step", "run", "ended", *COSTS, *ITEMS)
 COLUMNS = (*REQUIRED, *OPTIONAL)
 _STATE_NAMES = ("state", "status", "run_state")
 _STEP_NAMES = ("step", "_step", "global_step", "trainer/global_step", "iteration")
@@ -62,6 +62,8 @@ class Names:
     """Pattern of the names of folders, such as `{variant}_{seed}`."""
     loss_named: bool
     """True if the user named the loss."""
+    all_ended: bool
+    """True if the user says that every run has ended, whatever its last step."""
     further: Mapping[str, str | None]
     """Further columns by what they mean (`COSTS` or `ITEMS`), each as `step`."""
 
@@ -87,6 +89,11 @@ class Names:
                 raise InputError(
                     f"columns: expected {name} only with addnorm rank {where}, got {name}={given[name]}. Leave it out."
                 )
+        if given.get("ended", "all") != "all":
+            raise InputError(
+                f"columns: expected ended=all, which says that every run has ended, got ended={given['ended']}. Leave it out "
+                "if you do not know."
+            )
         return Names(
             variant=given.get("variant", "variant"),
             seed=given.get("seed", "seed"),
@@ -95,6 +102,7 @@ class Names:
             step=given.get("step"),
             run=given.get("run"),
             loss_named=given.get("loss", "loss") != "loss",
+            all_ended="ended" in given,
             further={name: given.get(name) for name in further},
         )
 
@@ -104,6 +112,19 @@ class Names:
         # With a form of the runs' names, the column `variant` holds them, and they tell the seed.
         named = {"variant": self.variant, "seed": "" if self.tells_seed else self.seed, "loss": self.loss}
         return {name: column for name, column in named.items() if column}
+
+    def lacking(self, known: Container[str]) -> dict[str, str]:
+        """Required columns that are not there."""
+        return {name: column for name, column in self.required.items() if column not in known}
+
+    def spelled(self, header: Sequence[str]) -> list[str]:
+        """The header with the wanted spelling of required columns that are there in other capitals, once."""
+        folded = [column.casefold() for column in header]
+        found = list(header)
+        for column in self.required.values():
+            if column not in header and folded.count(column.casefold()) == 1:
+                found[folded.index(column.casefold())] = column
+        return found
 
     @property
     def tells_seed(self) -> bool:
@@ -141,7 +162,9 @@ class Names:
         """Columns of a wide table that hold runs, with what their names tell; none if a column tells the variant."""
         if self.run is None or (self.variant in header and "{variant}" in self.run):
             return {}
-        return {column: parts for column in header if (parts := self.matched(column)) is not None}
+        read = {self.variant, self.seed, "", *_STATE_NAMES, *_STEP_NAMES, self.state, self.step}
+        others = [column for column in header if column not in read and column.casefold() not in read]
+        return {column: parts for column in others if (parts := self.matched(column)) is not None}
 
     def optional(self, known: Mapping[str, Any] | tuple[str, ...], where: str) -> dict[str, str]:
         """The columns of states, steps and what else is read that are there.
@@ -154,7 +177,7 @@ class Names:
         for name, given, usual in (("state", self.state, _STATE_NAMES), ("step", self.step, _STEP_NAMES), *further):
             if given:
                 if given not in known:
-                    raise missing(name, given, known, where)
+                    raise missing({name: given}, known, where)
                 read[name] = given
             elif given is None:
                 by_name = {column.casefold(): column for column in known}
@@ -164,19 +187,32 @@ class Names:
         return read
 
 
-def missing(name: str, column: str, known: Mapping[str, Any] | tuple[str, ...], where: str) -> InputError:
-    """The error for a column that is not there."""
+def missing(lacking: Mapping[str, str], known: Mapping[str, Any] | tuple[str, ...], where: str) -> InputError:
+    """The error for columns that are not there.
+
+    Args:
+        lacking: columns by what they mean.
+        known: the columns that are there.
+        where: for the message.
+    """
     names = [each for each in known if each]
     in_memory = where.startswith("row ")
-    named, unnamed = (
-        (f"columns={{{name!r}: NAME}}", "columns={'seed': ''}")
+    *first, last = map(repr, lacking.values())
+    wanted = f"{', '.join(first)} and {last}" if first else last
+    meant = dict.fromkeys(did_you_mean(column, names) for column in lacking.values())
+    named = (
+        f"columns={{{', '.join(f'{name!r}: NAME' for name in lacking)}}}"
         if in_memory
-        else (f"--columns {name}=NAME", "--columns seed=")
+        else f"--columns {','.join(f'{name}=NAME' for name in lacking)}"
     )
-    without = f" If the runs have no seeds, give {unnamed} to number them." if name == "seed" else ""
+    unnamed = "columns={'seed': ''}" if in_memory else "--columns seed="
+    without = f" If the runs have no seeds, give {unnamed} to number them." if "seed" in lacking else ""
+    one, it, has, other = ("a column", "it", "has", "another name")
+    if len(lacking) > 1:
+        one, it, has, other = ("columns", "they", "have", "other names")
     return InputError(
-        f"{where}: expected a column {column!r}, got {', '.join(names) or 'none'}.{did_you_mean(column, names)} "
-        f"If it has another name, give {named}.{without}"
+        f"{where}: expected {one} {wanted}, got {', '.join(names) or 'none'}.{''.join(meant)} If {it} {has} {other}, give "
+        f"{named}.{without}"
     )
 
 

@@ -1,7 +1,12 @@
-"""Endings of runs: by the state that its tracker recorded, and by its last step beside those of the other runs."""
+"""Endings of runs: by the state that a tracker recorded. Where none is, last steps can show only that it has to be asked.
+
+A run without a state that ends before others of its table may be at work still, or have crashed, or be short by design: a step
+cannot tell. It does not count until a column of states, or `ended=all`, says so. Runs that all end at one step are taken to
+have ended, since a table of final losses has no more to show.
+"""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from addnorm.errors import InputError, did_you_mean
@@ -19,8 +24,8 @@ _STATES = {
 STATE_OF = {word: state for state, words in _STATES.items() for word in words.split()}
 """The state of a run by the word for it in W&B, MLflow, Slurm and others, in small letters."""
 NOT_ENDED = "Write nan for a run that diverged (inf in a data frame), and leave out one that has not ended."
-_NEARLY = 0.9
-"""Share of the other runs' last step from which a run that has no state counts as ended."""
+_SHOWN = 6
+"""Variants that a warning about unknown endings names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,10 +69,16 @@ def tells_states(words: Sequence[object]) -> bool:
     return any(_folded(word) in STATE_OF for word in words)
 
 
-def results_of(runs: Sequence[Run], loss_column: str, state_column: str | None) -> tuple[list[Result], list[Sentence]]:
-    """The results of runs, and what a reader has to know about those that have not ended.
+def results_of(
+    runs: Sequence[Run], loss_column: str, state_column: str | None, *, all_ended: bool = False
+) -> tuple[list[Result], list[Sentence]]:
+    """The results of runs, and what a reader has to know about those that end before others.
 
-    A run that recorded no state and ends well before the others of its variant has failed.
+    Args:
+        runs: at their last steps.
+        loss_column: name of the column, for messages.
+        state_column: the same of the states; None if nobody named it.
+        all_ended: whether the user says that runs without a state have ended.
 
     Raises:
         InputError: a word that is no state, or a finished run without a loss.
@@ -77,22 +88,23 @@ def results_of(runs: Sequence[Run], loss_column: str, state_column: str | None) 
     for run in runs:
         if run.step is not None:
             last[run.variant] = max(run.step, last.get(run.variant, run.step))
+    longest = max(last.values(), default=0.0)
     early: dict[str, list[Run]] = {}
+    unknown: dict[str, list[Run]] = {}
     for run in runs:
         state, reason = "finished", None
+        step, own = run.step, last.get(run.variant, 0.0)
         if run.state is not None:
             state = state_of(run.state, state_column or "state", run.where)
             reason = None if state in ("finished", "running") else f"its state is {run.state!r}"
-        step, whole = run.step, last.get(run.variant, 0.0)
-        if state == "finished" and step is not None and step < whole:
-            if run.state is None and step < _NEARLY * whole:
-                state, reason = (
-                    "failed",
-                    f"its last step is {step:.10g}, that of other runs of the variant {whole:.10g}",
-                )
-            else:
-                early.setdefault(run.variant, []).append(run)
+        elif not all_ended and step is not None and step < longest and _is_finite(run.loss):
+            state, reason = "running", f"its last step is {step:.10g}, that of other runs {longest:.10g}"
+            unknown.setdefault(run.variant, []).append(run)
+        if state == "finished" and step is not None and step < own:
+            early.setdefault(run.variant, []).append(run)
         results.append(_result(run, loss_column, state, reason))
+    if unknown:
+        sentences.append(_unknown(unknown, longest))
     for variant, behind in early.items():
         each = listed("comma", (say("at_step", seed=run.seed, step=run.step or 0.0) for run in behind))
         sentences.append(say("ends_early", variant=variant, runs=each, last=last[variant]))
@@ -102,6 +114,22 @@ def results_of(runs: Sequence[Run], loss_column: str, state_column: str | None) 
         each = listed("comma", (say("ends_at", variant=name, step=step) for name, step in ends.items()))
         sentences.append(say("unequal_steps", variants=each))
     return results, sentences
+
+
+def _unknown(unknown: Mapping[str, Sequence[Run]], longest: float) -> Sentence:
+    """The question whether runs have ended."""
+    shown = []
+    for variant, runs in list(unknown.items())[:_SHOWN]:
+        steps = sorted({run.step or 0.0 for run in runs})
+        at = f"{steps[0]:.10g}" if len(steps) == 1 else f"{steps[0]:.10g}-{steps[-1]:.10g}"
+        shown.append(say("unknown_of", variant=variant, count=len(runs), steps=at))
+    if len(unknown) > _SHOWN:
+        shown.append(say("unknown_more", count=len(unknown) - _SHOWN))
+    return say("ending_unknown", runs=listed("comma", shown), last=longest)
+
+
+def _is_finite(loss: float | None) -> bool:
+    return loss is None or math.isfinite(loss)
 
 
 def _result(run: Run, column: str, state: str, reason: str | None) -> Result:

@@ -79,7 +79,7 @@ def read_events(path: Path) -> EventFile:
             break
         place += 12 + length + 4
         try:
-            event = dict(_fields(record))
+            event = dict(message_fields(record))
             if isinstance(event.get(1), bytes):
                 start = min(start, struct.unpack("<d", event[1])[0])
             for step, tag, value in _scalars(event):
@@ -92,9 +92,9 @@ def read_events(path: Path) -> EventFile:
 
 
 def _scalars(event: dict[int, Any]) -> Iterator[tuple[int, str, float]]:
-    for number, summary in _fields(event.get(5, b"")):
+    for number, summary in message_fields(event.get(5, b"")):
         if number == 1:
-            content = dict(_fields(summary))
+            content = dict(message_fields(summary))
             value = _value(content)
             if value is not None:
                 yield int(event.get(2, 0)), content[1].decode(), value
@@ -103,7 +103,7 @@ def _scalars(event: dict[int, Any]) -> Iterator[tuple[int, str, float]]:
 def _value(content: dict[int, Any]) -> float | None:
     if 2 in content:
         return float(struct.unpack("<f", content[2])[0])
-    tensor = dict(_fields(content.get(8, b"")))
+    tensor = dict(message_fields(content.get(8, b"")))
     form, field = ("<d", 6) if tensor.get(1) == _DOUBLE else ("<f", 5)
     packed = tensor.get(4) or tensor.get(field)
     if isinstance(packed, bytes) and len(packed) == struct.calcsize(form):
@@ -111,7 +111,7 @@ def _value(content: dict[int, Any]) -> float | None:
     return None
 
 
-def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
+def message_fields(message: bytes) -> Iterator[tuple[int, Any]]:
     """Number and content of each field; a varint as its value, everything else as bytes."""
     place = 0
     while place < len(message):

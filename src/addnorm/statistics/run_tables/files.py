@@ -4,8 +4,10 @@ import csv
 import gzip
 import io
 import json
+import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,13 @@ from addnorm.errors import InputError
 from addnorm.statistics.run_tables.columns import Names, RunRow, missing
 from addnorm.statistics.run_tables.numerals import is_missing, stripped
 
-SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson")
+SEPARATED = (".csv", ".tsv", ".txt", ".md")
+SUFFIXES = (*SEPARATED, ".jsonl", ".ndjson")
 _GZIP = b"\x1f\x8b"
+_ZIP = b"PK\x03\x04"
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
-_SEPARATORS = (",", ";", "\t", "|")
+_SEPARATORS = (",", ";", "\t", "|", " ")
+_TOLD = re.compile(r"sep=(.)\r?\n", re.IGNORECASE)
 
 
 def form_of(path: Path) -> str:
@@ -49,7 +54,7 @@ def read_rows(path: Path, names: Names) -> tuple[list[RunRow], str | None]:
         InputError: no such file, not text, a row that does not fit the header, or a missing column.
     """
     text, form = read_text(path), form_of(path)
-    if form in (".csv", ".tsv"):
+    if form in SEPARATED:
         return _separated(text, path, names, "\t" if form == ".tsv" else ",")
     if form == ".json":
         records = decoded(text, str(path))
@@ -64,7 +69,7 @@ def read_rows(path: Path, names: Names) -> tuple[list[RunRow], str | None]:
             for where, line in ((f"{path}, line {number}", line) for number, line in lines)
             if line.strip()
         )
-    return [row_of_object(record, names, where) for where, record in places], None
+    return [row for where, record in places for row in rows_of_object(record, names, where)], None
 
 
 def read_text(path: Path) -> str:
@@ -83,6 +88,10 @@ def read_text(path: Path) -> str:
         raise InputError(
             f"results file {path}: {error.strerror or error}. Give the path of a table of runs."
         ) from error
+    if data.startswith(_ZIP):
+        raise InputError(
+            f"results file {path}: expected text, got a spreadsheet or another zip archive. Save its table as CSV."
+        )
     try:
         text = data.decode("utf-16" if data.startswith(_UTF_16) else "utf-8-sig")
     except UnicodeDecodeError as error:
@@ -97,8 +106,17 @@ def read_text(path: Path) -> str:
 
 
 def _separated(text: str, path: Path, names: Names, usual: str) -> tuple[list[RunRow], str]:
-    separator = _separator(text, names, usual)
+    if (begin := text.lstrip()[:1]) in ("[", "{"):
+        form = ".json" if begin == "[" else ".jsonl"
+        raise InputError(
+            f"{path}, line 1: expected the names of the columns, got JSON. Name the file {path.stem}{form}."
+        )
+    # Excel tells itself the separator by a first line such as `sep=;`.
+    told = _TOLD.match(text)
+    separator = _separator(text, names, usual) if told is None else told[1]
     records = _records(text, path, separator)
+    if told is not None:
+        next(records)
     header: list[str] | None = None
     rows: list[RunRow] = []
     for line, cells in records:
@@ -106,34 +124,43 @@ def _separated(text: str, path: Path, names: Names, usual: str) -> tuple[list[Ru
         if header is None:
             if cells[0].startswith("#"):
                 named = [cells[0].lstrip("# "), *cells[1:]]
-                if not set(names.required.values()) <= set(named):
+                if names.lacking(names.spelled(named)):
                     continue
                 cells = named
-            header = cells
+            header = names.spelled(cells)
             wide = names.runs_in(header)
-            places = {} if wide else _places(header, names, where)
-        elif cells != header:
+            _require_once(wide, header, where)
+            places = {} if wide else _places(header, names, where, after=records)
+        elif names.spelled(cells) != header and not _is_rule(cells):
             if cells[0].startswith("#") and len(cells) != len(header):
                 continue
-            if set(names.required.values()) <= set(cells):
+            if not names.lacking(names.spelled(cells)):
                 raise InputError(
                     f"{where}: expected a run, got the header of another table. Give its rows in the columns of the first one."
                 )
-            rows += _of_runs(cells, header, names, wide, where) if wide else [_of_cells(cells, header, places, where)]
+            _require_fit(cells, header, where)
+            if wide:
+                rows += _of_runs(dict(zip(header, cells, strict=False)), names, wide, where)
+            else:
+                rows.append(RunRow(where, **{name: cells[place] for name, place in places.items()}))
     if header is None:
         raise InputError(f"{path}, line 1: expected the names of the columns, got an empty file.")
     return rows, separator
 
 
 def _separator(text: str, names: Names, usual: str) -> str:
-    """The separator of a file: the usual one unless only another one divides the first line into the columns that are read."""
+    """The separator of a file: the usual one unless only another one divides one of its first lines into the columns that are
+    read; of a wide table, the one that finds the most runs."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n", 50)[:50]
+    best, most = usual, 0
     for separator in (usual, *(each for each in _SEPARATORS if each != usual)):
         for line in lines:
-            named = {stripped(cell).strip("\"'# ") for cell in line.split(separator)}
-            if set(names.required.values()) <= named:
+            named = [stripped(cell).strip("\"'# ") for cell in line.split(separator)]
+            if not names.lacking(names.spelled(named)):
                 return separator
-    return usual
+            if (runs := len(names.runs_in(named))) > most and len(named) > 1:
+                best, most = separator, runs
+    return best
 
 
 def _records(text: str, path: Path, separator: str) -> Iterator[tuple[int, list[str]]]:
@@ -160,40 +187,47 @@ def _records(text: str, path: Path, separator: str) -> Iterator[tuple[int, list[
         csv.field_size_limit(limit)
 
 
-def _places(header: Sequence[str], names: Names, where: str) -> dict[str, int]:
-    for name, column in names.required.items():
-        if column not in header:
-            raise missing(name, column, tuple(header), where)
-    places = {}
-    for name, column in {**names.required, **names.optional(tuple(header), where)}.items():
+def _places(header: Sequence[str], names: Names, where: str, after: Iterable[tuple[int, list[str]]]) -> dict[str, int]:
+    """Places of the columns in a header, whose names a later row has if this is only a title."""
+    if lacking := names.lacking(header):
+        for line, cells in islice(after, 20):
+            if not names.lacking(names.spelled(cells)):
+                raise InputError(
+                    f"{where}: expected the names of the columns, got {_shortened([each for each in header if each])}; line "
+                    f"{line} has them. Remove what is above it."
+                )
+        raise missing(lacking, tuple(header), where)
+    read = {**names.required, **names.optional(tuple(header), where)}
+    _require_once(read.values(), header, where)
+    return {name: header.index(column) for name, column in read.items()}
+
+
+def _is_rule(cells: Sequence[str]) -> bool:
+    """True for the line below the header of a Markdown table."""
+    return all(re.fullmatch(r":?-{3,}:?|", cell) for cell in cells)
+
+
+def _require_once(columns: Iterable[str], header: Sequence[str], where: str) -> None:
+    for column in columns:
         if header.count(column) > 1:
             raise InputError(f"{where}: expected one column {column!r}, got {header.count(column)}. Remove the others.")
-        places[name] = header.index(column)
-    return places
 
 
-def _of_runs(
-    cells: list[str], header: Sequence[str], names: Names, wide: Mapping[str, Mapping[str, str]], where: str
-) -> list[RunRow]:
+def _of_runs(row: Mapping[str, Any], names: Names, wide: Mapping[str, Mapping[str, str]], where: str) -> list[RunRow]:
     """The runs of one row of a wide table, whose columns are runs; an empty cell is no run."""
-    _require_fit(cells, header, where)
-    row = dict(zip(header, cells, strict=False))
-    further = {name: row[column] for name, column in names.optional(tuple(header), where).items()}
+    known = tuple(row)
+    further = {name: row[column] for name, column in names.optional(known, where).items()}
     made = []
     for column, parts in wide.items():
         if is_missing(row[column]):
             continue
-        told = {"variant": row.get(names.variant), "seed": row.get(names.seed), **parts}
-        for name, value in told.items():
-            if value is None:
-                raise missing(name, getattr(names, name), tuple(header), where)
+        by_column = {"variant": names.variant, "seed": names.seed}
+        told: dict[str, Any] = {name: row.get(of) for name, of in by_column.items() if of}
+        told.update(parts)
+        if lacking := {name: getattr(names, name) for name, value in told.items() if value is None}:
+            raise missing(lacking, known, where)
         made.append(RunRow(f"{where}, column {column!r}", **{**further, **told, "loss": row[column]}))
     return made
-
-
-def _of_cells(cells: list[str], header: Sequence[str], places: Mapping[str, int], where: str) -> RunRow:
-    _require_fit(cells, header, where)
-    return RunRow(where, **{name: cells[place] for name, place in places.items()})
 
 
 def _require_fit(cells: list[str], header: Sequence[str], where: str) -> None:
@@ -212,19 +246,33 @@ def _require_fit(cells: list[str], header: Sequence[str], where: str) -> None:
         )
 
 
-def row_of_object(record: Any, names: Names, where: str) -> RunRow:
-    """The cells of one row that is an object.
+def rows_of_object(record: Any, names: Names, where: str) -> list[RunRow]:
+    """The run of one row that is an object, or the runs of a row of a wide table.
 
     Raises:
         InputError: not an object, or one without a column that is read.
     """
     if not isinstance(record, Mapping):
         raise InputError(f"{where}: expected an object with {', '.join(names.required.values())}, got {record!r}.")
-    for name, column in names.required.items():
-        if column not in record or (record[column] is None and name != "loss"):
-            raise missing(name, column, record, where)
-    columns = {**names.required, **names.optional(record, where)}
-    return RunRow(where, **{name: record[column] for name, column in columns.items()})
+    cells = dict(zip(names.spelled([*map(str, record)]), record.values(), strict=True))
+    if any(isinstance(value, Mapping) for value in cells.values()):
+        cells = dict(_flat(cells))
+    if wide := names.runs_in(tuple(cells)):
+        return _of_runs(cells, names, wide, where)
+    without = [name for name, value in cells.items() if value is None and name != names.loss]
+    if lacking := names.lacking(cells.keys() - without):
+        raise missing(lacking, cells, where)
+    columns = {**names.required, **names.optional(cells, where)}
+    return [RunRow(where, **{name: cells[column] for name, column in columns.items()})]
+
+
+def _flat(record: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Fields of inner objects under names joined by points."""
+    for name, value in record.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{before}{name}.")
+        else:
+            yield f"{before}{name}", value
 
 
 def _shortened(cells: Sequence[str]) -> str:

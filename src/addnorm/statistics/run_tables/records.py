@@ -1,18 +1,20 @@
-"""Rows of a table in memory: a pandas or polars data frame, or a sequence of mappings.
+"""Rows of a table in memory: a pandas or polars data frame, or a sequence of mappings; and of a Parquet file.
 
 A data frame is told by its methods, so that neither library is imported. Rows are read as those of a CSV file with the same
 cells: what the library shows as missing (NaN, NA, NaT) is an empty cell there and here. In mappings, as in JSON, a NaN is a
-loss that is not finite.
+loss that is not finite; so it is in a Parquet file, which has nulls for what is missing (pandas writes its NaN as null).
 """
 
+import importlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from addnorm.errors import InputError
 from addnorm.statistics.run_tables.columns import Names, RunRow
-from addnorm.statistics.run_tables.files import row_of_object
+from addnorm.statistics.run_tables.files import rows_of_object
 
 
 @runtime_checkable
@@ -60,14 +62,48 @@ def read_records(source: DataFrame | Records, names: Names) -> list[RunRow]:
     Raises:
         InputError: a column is missing or there twice, or a row is no mapping.
     """
-    return [row_of_object(record, names, f"row {place}") for place, record in enumerate(_records(source, names))]
+    places = ((f"row {place}", record) for place, record in enumerate(_records(source, names)))
+    return [row for where, record in places for row in rows_of_object(record, names, where)]
+
+
+PARQUET = ".parquet"
+
+
+def read_parquet(path: Path) -> list[tuple[str, dict[str, Any]]]:
+    """Place and cells of every row of a Parquet file.
+
+    Raises:
+        InputError: pyarrow is not installed, no such file, or not a whole Parquet file.
+    """
+    try:
+        pyarrow, parquet = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != "pyarrow":
+            raise
+        raise InputError(
+            f"{path}: expected the package pyarrow, which reads Parquet files, got none. Install it with: pip install "
+            "'addnorm[parquet]', or write the table as CSV."
+        ) from None
+    try:
+        with path.open("rb") as file:
+            rows = parquet.ParquetFile(file).read().to_pylist()
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}. Give the path of a table of runs.") from error
+    except pyarrow.ArrowException as error:
+        reason = str(error).split("\n")[0].rstrip(".")
+        raise InputError(f"{path}: expected a whole Parquet file, got an error: {reason}. Write it anew.") from error
+    # A decimal is a number of another type; its text has all its digits.
+    return [
+        (f"{path}, row {place}", {name: str(x) if isinstance(x, Decimal) else x for name, x in row.items()})
+        for place, row in enumerate(rows)
+    ]
 
 
 def _records(source: DataFrame | Records, names: Names) -> Iterator[Any]:
     frame: Any = source
     if isinstance(source, _PandasFrame):
         # `pivot`, `groupby` and `set_index` leave variants and seeds in the index.
-        if not set(names.required.values()) <= set(frame.columns):
+        if not set(names.required.values()) <= set(frame.columns) and not set(frame.index.names) & set(frame.columns):
             frame = frame.reset_index()
         columns = list(frame.columns)
         for column in names.required.values():

@@ -1,9 +1,8 @@
 """Scores of single items: sample files of lm-evaluation-harness and of Inspect, or a table with a row per item.
 
 lm-evaluation-harness writes `samples_TASK_DATE.jsonl` beside its results, one line per item and filter: `doc_id`, `doc`,
-`filter`, the names in `metrics`, and a number for each of them. Inspect writes one JSON log per task and model: `status`,
-`eval` with `task` and `model`, and `samples` with `id`, `epoch` and `scores`, whose values are C, I, P or N (right, wrong,
-partly, no answer) or numbers.
+`filter`, the names in `metrics`, and a number for each of them. Inspect writes one log per task and model, `.eval` or JSON;
+scores in it are C, I, P or N (right, wrong, partly, no answer) or numbers.
 
 The folder of a file names the run, by variant and seed as in a folder of events (`deep/seed-0`, `deep-s0`, or
 `run={variant}_{seed}`). A name without a seed is one checkpoint of a variant of that name.
@@ -22,6 +21,7 @@ from addnorm.errors import InputError, did_you_mean
 from addnorm.statistics.run_tables.columns import ITEMS, Names
 from addnorm.statistics.run_tables.event_folder import run_named
 from addnorm.statistics.run_tables.files import decoded, read_rows, read_text
+from addnorm.statistics.run_tables.inspect_logs import is_inspect_log, read_inspect_log
 from addnorm.statistics.run_tables.numerals import NotANumber, Notation, is_missing, number, whole
 from addnorm.statistics.run_tables.records import Source, is_in_memory, read_records
 
@@ -91,8 +91,8 @@ def read_items(source: Source, columns: Mapping[str, str] | None = None) -> list
             scores = [score for score in scores if score.task == names.further["task"]]
     elif path is not None and path.is_dir():
         raise InputError(
-            f"{path}: expected samples_TASK_DATE.jsonl of lm-evaluation-harness (its option --log_samples) or JSON logs of "
-            "Inspect, got neither. Give the folder that holds them."
+            f"{path}: expected samples_TASK_DATE.jsonl of lm-evaluation-harness (its option --log_samples) or logs of "
+            "Inspect (.eval or JSON), got neither. Give the folder that holds them."
         )
     else:
         scores = list(_of_table(source, path, names))
@@ -132,15 +132,11 @@ def _tables(scores: list[_Score]) -> list[ItemTable]:
 def _sample_files(path: Path) -> list[Path]:
     if path.is_dir():
         named = [file for file in sorted(path.rglob("*.jsonl")) if _SAMPLES.fullmatch(file.name)]
-        return named + [file for file in sorted(path.rglob("*.json")) if _is_inspect_log(file)]
-    if path.is_file() and (_SAMPLES.fullmatch(path.name) or (path.suffix == ".json" and _is_inspect_log(path))):
+        logs = [*path.rglob("*.json"), *path.rglob("*.eval")]
+        return named + [file for file in sorted(logs) if is_inspect_log(file)]
+    if path.is_file() and (_SAMPLES.fullmatch(path.name) or is_inspect_log(path)):
         return [path]
     return []
-
-
-def _is_inspect_log(path: Path) -> bool:
-    begin = path.read_bytes()[:2000].decode("utf-8", errors="replace")
-    return re.search(r'^\s*\{\s*"version"\s*:\s*\d+\s*,', begin) is not None and '"status"' in begin
 
 
 def _of_file(file: Path, root: Path, names: Names) -> Iterator[_Score]:
@@ -188,17 +184,10 @@ def _of_harness(file: Path, run: Run, names: Names) -> Iterator[_Score]:
 
 
 def _of_inspect(file: Path, folder: str | None, root: Path, names: Names) -> Iterator[_Score]:
-    log = decoded(read_text(file), str(file))
-    status = log.get("status")
-    if status != "success":
-        raise InputError(
-            f"{file}: expected a log of status success, got {status!r}: not every item was scored. Run the evaluation again, "
-            "or remove the log."
-        )
+    log, samples = read_inspect_log(file)
     about = log.get("eval", {})
     run = _run(folder if folder is not None else str(about.get("model", root.stem)), root, names)
-    for place, sample in enumerate(log.get("samples") or []):
-        where = f"{file}, $.samples[{place}]"
+    for where, sample in samples:
         if sample.get("error") is not None:
             raise InputError(
                 f"{where}: expected a scored item, got an error. Score it again, or remove it from all logs."

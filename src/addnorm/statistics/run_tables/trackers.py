@@ -23,8 +23,10 @@ from typing import Any
 
 from addnorm.errors import InputError, did_you_mean
 from addnorm.statistics.run_tables.columns import Names, RunRow
-from addnorm.statistics.run_tables.files import read_rows, row_of_object
+from addnorm.statistics.run_tables.files import form_of, read_rows, rows_of_object
 from addnorm.statistics.run_tables.logs import read_logs
+from addnorm.statistics.run_tables.offline_runs import offline_files, read_offline
+from addnorm.statistics.run_tables.records import PARQUET, read_parquet
 
 _SQLITE = b"SQLite format 3\x00"
 Row = tuple[str, dict[str, Any]]
@@ -32,21 +34,26 @@ Row = tuple[str, dict[str, Any]]
 
 
 def read_any(path: Path, names: Names) -> tuple[list[RunRow], str | None]:
-    """Rows of a table, of a tracker's database, or of a folder of logs; and what separates the cells of a table.
+    """Rows of a table, of a database, or of a folder of logs or runs; and what separates the cells of a table.
 
     Raises:
         InputError: as the reader of each.
     """
-    if path.is_dir():
+    if path.is_dir() and offline_files(path):
+        rows = read_offline(path, names.loss)
+    elif path.is_dir():
         rows = read_logs(path, names.loss)
         names = replace(names, variant="run_name" if names.variant == "variant" else names.variant)
         if names.run is None and not names.seed:
             # Runs without seeds have names that tell nothing, such as a hash: their folder is the variant.
             rows = [(where, {**cells, "run_name": _folder(cells["run_name"], path)}) for where, cells in rows]
-        return [row_of_object(cells, names, where) for where, cells in rows], None
-    if is_database(path):
-        return [row_of_object(cells, names, where) for where, cells in read_database(path, names.loss)], None
-    return read_rows(path, names)
+    elif is_database(path):
+        rows = read_database(path, names.loss)
+    elif form_of(path) == PARQUET:
+        rows = read_parquet(path)
+    else:
+        return read_rows(path, names)
+    return [row for where, cells in rows for row in rows_of_object(cells, names, where)], None
 
 
 def _folder(run: str, path: Path) -> str:

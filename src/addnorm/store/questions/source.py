@@ -11,7 +11,7 @@ from addnorm.statistics import Result, kuang_2025, read_published
 from addnorm.statistics.measure import LOSS, Direction, Metric, measure_of
 from addnorm.statistics.run_tables import Run, SizedRuns, Source, is_run_table, read_run_table, read_sized_runs
 from addnorm.statistics.run_tables import read_curves as table_curves
-from addnorm.store.results import results
+from addnorm.store.results import measure_of_study, results
 from addnorm.store.study import StudyFolder
 from addnorm.words import Sentence
 from addnorm.words import say as sentence
@@ -69,7 +69,9 @@ def read_source(
         published = kuang_2025() if names_printed_results(path) else read_published(path)
         return Runs(name=str(path), results=published.results, references=published.references)
     folder = StudyFolder(path)
-    return Runs(name=str(path), results=tuple(results(folder)), references=folder.references)
+    return Runs(
+        name=str(path), results=tuple(results(folder)), references=folder.references, measure=measure_of_study(folder)
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
