@@ -14,7 +14,6 @@ from addnorm.redundancy.algebra.rank import svd
 from addnorm.redundancy.execution.cases import Cases
 from addnorm.redundancy.execution.checks import check_inputs, check_model
 from addnorm.redundancy.execution.copies import PROCESS_LOCK, device_of
-from addnorm.redundancy.execution.generic_weights import generic
 from addnorm.redundancy.execution.inputs import Inputs, bind
 from addnorm.redundancy.execution.observation import Observe
 from addnorm.redundancy.graph.export import NotExported, export
@@ -23,7 +22,7 @@ from addnorm.symmetry.actions.equations import IllConditioned
 from addnorm.symmetry.counting import LARGEST
 from addnorm.symmetry.families import COUNTED, stream_scale
 from addnorm.symmetry.moves import Comparison, carried
-from addnorm.symmetry.numeric.jacobian import Jacobian, jacobian
+from addnorm.symmetry.numeric.jacobian import Jacobian, generic_point, jacobian
 from addnorm.symmetry.numeric.null_space import NullSpace, effects, null_space, orthonormal, unexplained
 from addnorm.symmetry.result import Family, Member, Near, Symmetries, Unexplained
 from addnorm.symmetry.structure import Direction, Structure, columns_of, structure
@@ -96,7 +95,7 @@ def symmetries(
     notes: list[str] = []
     seconds: dict[str, float] = {}
     with PROCESS_LOCK, torch.autocast(device_of(model).type, enabled=False), torch.inference_mode(False):
-        point = generic(model, torch.float64).train(model.training)
+        point = generic_point(model)
         cases = Cases.of(point, bound, observe)
         if not cases.fresh:
             notes.append("the model takes no inputs but the given ones, so the counts hold at these alone")
@@ -184,7 +183,7 @@ def _numerical(
     sizes = [space.size]
     for seed in range(1, points):
         progress("numerical method", seed, points)
-        other = generic(model, torch.float64, seed=seed).train(model.training)
+        other = generic_point(model, seed=seed)
         again = jacobian(other, cases, observe)
         sizes.append(null_space(again.matrix, again.unread).size)
     if len(set(sizes)) > 1:

@@ -12,12 +12,17 @@ from addnorm.errors import InputError
 from addnorm.redundancy.execution.cases import Cases
 from addnorm.redundancy.execution.copies import call
 from addnorm.redundancy.execution.float64 import Float64Mode
+from addnorm.redundancy.execution.generic_weights import generic
 from addnorm.redundancy.execution.inputs import Inputs
 from addnorm.redundancy.execution.observation import Observe, observed
 
 _FEWEST_CASES = 8
 _CHUNK = 64
 """Rows that are differentiated together."""
+
+
+_LEAST = 0.25
+"""Smallest entry of a vector at a generic point, as a share of the vector's root mean square."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,22 @@ class Jacobian:
     """bool[column]: no output of any case depends on it."""
     cases: int
     """Number of inputs."""
+
+
+def generic_point(model: nn.Module, *, seed: int = 0) -> nn.Module:
+    """Copy a model to the CPU, in float64 and its own mode, with generic weights whose vectors have no entry near zero.
+
+    A gain of 1e-4 beside others of one is generic, but the columns that read it are then 1e4 times less effective than their
+    neighbours, and the equations lose as many digits.
+    """
+    made = generic(model, torch.float64, seed=seed).train(model.training)
+    with torch.no_grad():
+        for each in made.parameters():
+            if each.is_floating_point() and each.dim() < 2 and each.numel():
+                least = _LEAST * each.square().mean().sqrt()
+                sign = torch.where(each < 0, -1.0, 1.0)
+                each.copy_(torch.where(each.abs() < least, each + sign * least, each))
+    return made
 
 
 def jacobian(model: nn.Module, cases: Cases, observe: Observe, *, rows_per_parameter: float = 2.0) -> Jacobian:
