@@ -104,7 +104,13 @@ CLASSES: dict[str, dict[str, Any]] = {
     "OPTForCausalLM": {"ffn_dim": 5, "word_embed_proj_dim": 8, "pad_token_id": 1},
     "BertModel": LIKE_BERT,
     "BertForMaskedLM": LIKE_BERT,
-    "RobertaForMaskedLM": {"type_vocab_size": 1, "pad_token_id": 0, "max_position_embeddings": 20},
+    # No input has the padding token: its row and the position kept for padding would be read together alone.
+    "RobertaForMaskedLM": {
+        "type_vocab_size": 1,
+        "vocab_size": 12,
+        "pad_token_id": 11,
+        "max_position_embeddings": 32,
+    },
     "DistilBertForMaskedLM": {"dim": 8, "n_layers": 2, "n_heads": 2, "hidden_dim": 5, "pad_token_id": 0},
     "AlbertForMaskedLM": {"embedding_size": 6, **LIKE_BERT},
     "ModernBertForMaskedLM": {
@@ -128,6 +134,7 @@ CLASSES: dict[str, dict[str, Any]] = {
     "GptOssForCausalLM": {**EXPERTS, "sliding_window": 8, "pad_token_id": 0},
     "DeepseekV3ForCausalLM": DEEPSEEK,
     "DogeForCausalLM": {"pad_token_id": 0},
+    "BloomForCausalLM": {"n_layer": 2, "n_head": 2, "pad_token_id": 0},
 }
 """Classes, and what their configurations have beside `SIZES`."""
 

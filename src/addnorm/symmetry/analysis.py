@@ -32,6 +32,8 @@ _CLAIM = 1e-8
 """Largest relative effect of a direction that is confirmed."""
 _NEAR = 1e-2
 """Largest relative singular value of a near-symmetry that is reported."""
+_MOST_SETS = 12
+"""Sets of parameters by which unexplained directions are told apart; the search costs the null space's size cubed for each."""
 _MOST_MOVES = 400
 """Number of directions up to which every finite move is tried."""
 
@@ -342,7 +344,7 @@ def _localised(
             if _surplus(moved, known, fewer).shape[1]:
                 names = fewer
         extra = _surplus(moved, known, names)
-        if not extra.shape[1]:
+        if not extra.shape[1] or len(found) == _MOST_SETS:
             found.append(Unexplained(parameters=tuple(names), size=left))
             break
         found.append(Unexplained(parameters=tuple(names), size=extra.shape[1]))

@@ -132,7 +132,7 @@ def _map(
         linear[part, part] = system.equations.unknowns(out, out)
     space = system.space(groups * out, linear=linear, role="map")
     directions = [np.ones(out)]
-    # Where entries of the weight are fixed, as between a convolution's groups, actions would rely on these shifts at every step.
+    # Where entries of the weight are fixed, as between groups, actions would rely on these shifts all along a move.
     if system.unread is not None and system.unread.shape[1] == out and bool((ids != ZERO).all()):
         directions += list(system.unread)
     sources: list[list[Ids]] = []
