@@ -104,13 +104,7 @@ CLASSES: dict[str, dict[str, Any]] = {
     "OPTForCausalLM": {"ffn_dim": 5, "word_embed_proj_dim": 8, "pad_token_id": 1},
     "BertModel": LIKE_BERT,
     "BertForMaskedLM": LIKE_BERT,
-    # No input has the padding token: its row and the position kept for padding would be read together alone.
-    "RobertaForMaskedLM": {
-        "type_vocab_size": 1,
-        "vocab_size": 12,
-        "pad_token_id": 11,
-        "max_position_embeddings": 32,
-    },
+    "RobertaForMaskedLM": {"type_vocab_size": 1, "pad_token_id": 0, "max_position_embeddings": 20},
     "DistilBertForMaskedLM": {"dim": 8, "n_layers": 2, "n_heads": 2, "hidden_dim": 5, "pad_token_id": 0},
     "AlbertForMaskedLM": {"embedding_size": 6, **LIKE_BERT},
     "ModernBertForMaskedLM": {

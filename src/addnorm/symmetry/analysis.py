@@ -22,7 +22,7 @@ from addnorm.symmetry.actions.equations import IllConditioned
 from addnorm.symmetry.counting import LARGEST
 from addnorm.symmetry.families import COUNTED, stream_scale
 from addnorm.symmetry.moves import Comparison, carried
-from addnorm.symmetry.numeric.jacobian import Jacobian, generic_point, jacobian
+from addnorm.symmetry.numeric.jacobian import Jacobian, generic_point, jacobian, scope
 from addnorm.symmetry.numeric.null_space import NullSpace, effects, null_space, orthonormal, unexplained
 from addnorm.symmetry.result import Family, Member, Near, Symmetries, Unexplained
 from addnorm.symmetry.structure import Direction, Structure, columns_of, structure
@@ -137,6 +137,7 @@ def symmetries(
         # Of nearly equal singular values the claims and the measured space may differ slightly, at the same number.
         left = max(0, space.size - sum(each.size for each in families))
         rest = unexplained(space, claimed.clone())[:, :left]
+        notes += scope(point, cases, observe, derivative, columns, left)
         seconds["total"] = time.perf_counter() - started
     return Symmetries(
         model=class_name(model),
@@ -347,7 +348,7 @@ def _localised(
         if not extra.shape[1] or len(found) == _MOST_SETS:
             found.append(Unexplained(parameters=tuple(names), size=left))
             break
-        found.append(Unexplained(parameters=tuple(names), size=extra.shape[1]))
+        found.append(Unexplained(parameters=tuple(names), size=min(left, extra.shape[1])))
         known = torch.cat([known, extra], 1)
         left -= extra.shape[1]
     return tuple(found)

@@ -56,9 +56,14 @@ def unread_directions(
         rows: dict[fx.Node, list[Tensor]] = {node: [] for node in written}
         for _ in range(_SEEDS):
             seeds = [torch.randn(each.shape, generator=generator, dtype=each.dtype) for each in outputs]
-            gradients = torch.autograd.grad(
-                outputs, list(written.values()), seeds, retain_graph=True, allow_unused=True
-            )
+            try:
+                gradients = torch.autograd.grad(
+                    outputs, list(written.values()), seeds, retain_graph=True, allow_unused=True
+                )
+            except RuntimeError as error:  # an operation that has no derivative: nothing is known of what is read
+                if "derivative" not in str(error):
+                    raise
+                return {}
             for node, each in zip(written, gradients, strict=True):
                 if each is not None:
                     last = each.movedim(1, -1) if str(node.target).split(".")[1] in _CHANNELS_SECOND else each

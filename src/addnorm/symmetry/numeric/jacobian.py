@@ -1,12 +1,13 @@
 """The Jacobian of all outputs with respect to all parameters, in float64, over many inputs of several lengths."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._pytree import tree_leaves
 
 from addnorm.errors import InputError
 from addnorm.redundancy.execution.cases import Cases
@@ -91,6 +92,60 @@ def jacobian(model: nn.Module, cases: Cases, observe: Observe, *, rows_per_param
             "expected finite outputs and derivatives at generic weights, got NaN or infinity at every input."
         )
     return Jacobian(matrix=matrix, unread=(matrix == 0).all(0), cases=number)
+
+
+def scope(
+    model: nn.Module, cases: Cases, observe: Observe, derivative: Jacobian, columns: Mapping[str, slice], left: int
+) -> list[str]:
+    """Sentences about what the count cannot tell: parameters that matter by jumps, and inputs with few values.
+
+    Args:
+        model: the copy that was differentiated; not changed.
+        cases: inputs that the model takes.
+        observe: the observed output.
+        derivative: at the model's point.
+        columns: the place of every parameter.
+        left: number of directions that are not explained.
+    """
+    notes = []
+    jumping = _without_derivative(model, cases, observe, derivative, columns)
+    if jumping:
+        notes.append(
+            f"the outputs change with {', '.join(jumping)} but have no derivative, as behind a rounding or a largest entry; "
+            "these numbers count as unread"
+        )
+    leaves = [each for each in tree_leaves((cases(1)[1].args, dict(cases(1)[1].kwargs))) if isinstance(each, Tensor)]
+    if left and any(not each.is_floating_point() and each.numel() > 1 for each in leaves):
+        notes.append(
+            "what reads one token alone has only as many inputs as there are tokens, so that unexplained directions may be "
+            "free on this vocabulary only: repeat with more tokens"
+        )
+    return notes
+
+
+@torch.no_grad()
+def _without_derivative(
+    model: nn.Module, cases: Cases, observe: Observe, derivative: Jacobian, columns: Mapping[str, slice]
+) -> list[str]:
+    """Parameters of which whole tensors have no derivative, and with which the outputs change."""
+    inputs = cases(1)[1]
+    parameters = dict(model.named_parameters())
+
+    def outputs() -> Tensor:
+        with Float64Mode():
+            return torch.cat([each.double().flatten() for each in observed(call(model, inputs), observe)])
+
+    found, before = [], outputs()
+    for name, at in columns.items():
+        if bool(derivative.unread[at].all()):
+            own = parameters[name]
+            kept = own.clone()
+            own.copy_(-1.5 * own - 0.5)
+            after = outputs()
+            own.copy_(kept)
+            if after.shape != before.shape or not torch.equal(after, before):
+                found.append(name)
+    return found
 
 
 def _outputs(model: nn.Module, inputs: Inputs, observe: Observe) -> Tensor:
