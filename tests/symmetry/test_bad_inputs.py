@@ -56,7 +56,9 @@ class Stopped(nn.Module):
 
 
 def test_integers_are_refused() -> None:
-    with pytest.raises(InputError, match="expected a model that returns floating-point tensors, got Tensor with int64 only"):
+    with pytest.raises(
+        InputError, match="expected a model that returns floating-point tensors, got Tensor with int64 only"
+    ):
         addnorm.symmetries(seeded(nn.Linear(3, 4), Largest()), X)
 
 
