@@ -248,18 +248,23 @@ def _without_shifts(basis: sparse.csc_matrix, roles: "_Roles") -> sparse.csc_mat
     A linear action alone stays a symmetry as the weights flow. Mixed with an arbitrary shift of a norm's output, it would
     move the constants of null forms, and its finite move would not be exact.
     """
-    table = basis.tocsr()
-    acting = np.asarray(abs(table[np.flatnonzero(roles.linear >= 0)]).max(0).todense()).reshape(-1) > 1e-9
+    linear = np.flatnonzero(roles.linear >= 0)
     rows = np.flatnonzero((roles.shift >= 0) | roles.free | roles.unseen | roles.unread)
-    beside = table[rows]
-    mixed = acting & (np.asarray(abs(beside).max(0).todense()).reshape(-1) > 1e-9)
-    if not mixed.any() or acting.all():
+    acting, shifting = _touching(basis, linear), _touching(basis, rows)
+    mixed = np.flatnonzero(acting & shifting)
+    if not len(mixed):
         return basis
-    others = basis[:, np.flatnonzero(~acting)]
-    known, wanted = beside[:, np.flatnonzero(~acting)].toarray(), beside[:, np.flatnonzero(mixed)].toarray()
-    parts = linalg.lstsq(known, wanted, cond=1e-10)[0]
-    pure = _less(basis[:, np.flatnonzero(mixed)], others, parts)
-    return sparse.hstack([basis[:, np.flatnonzero(acting & ~mixed)], pure, others], format="csc")
+    pure, others = basis[:, mixed], basis[:, np.flatnonzero(~acting)]
+    if others.shape[1]:
+        known, wanted = others.tocsr()[rows].toarray(), pure.tocsr()[rows].toarray()
+        pure = _less(pure, others, linalg.lstsq(known, wanted, cond=1e-10)[0])
+    both = sparse.hstack([basis[:, np.flatnonzero(acting & ~shifting)], pure], format="csc")
+    if _touching(pure, rows).any():
+        # What only shifts may be the difference of two vectors that act alike.
+        still, moving = _split(both, linear)
+        if still.shape[1]:
+            return _without_shifts(sparse.hstack([moving, still, others], format="csc"), roles)
+    return sparse.hstack([both, others], format="csc")
 
 
 def _given(nodes: tuple[fx.Node, ...], program: Program, inputs: Inputs) -> Callable[[str], Tensor]:
