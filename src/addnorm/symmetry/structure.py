@@ -133,7 +133,7 @@ def _split(basis: sparse.csc_matrix, rows: Ids) -> tuple[sparse.csc_matrix, spar
 
 
 def _touching(basis: sparse.csc_matrix, rows: Ids) -> np.ndarray:
-    """Which vectors have an entry in some rows."""
+    """True for the vectors that have an entry in some rows."""
     if not len(rows) or not basis.shape[1]:
         return np.zeros(basis.shape[1], bool)
     return np.asarray(abs(basis.tocsr()[rows]).max(0).todense()).reshape(-1) > 1e-9
@@ -147,7 +147,7 @@ def _independent(columns: Numbers) -> Ids:
     for at, column in enumerate(triangle.T):
         rest = column - spanned @ (spanned.T @ column)
         rest = rest - spanned @ (spanned.T @ rest)
-        if np.linalg.norm(rest) > 1e-9 * max(np.linalg.norm(column), 1e-300):
+        if float(np.linalg.norm(rest)) > 1e-9 * max(float(np.linalg.norm(column)), 1e-300):
             kept.append(at)
             spanned = np.concatenate([spanned, rest[:, None] / np.linalg.norm(rest)], 1)
     return np.array(kept, np.int64)
@@ -213,7 +213,7 @@ def _reduced(vectors: sparse.csc_matrix, by: sparse.csc_matrix, rows: Ids) -> sp
     return _less(vectors, by[:, others], parts)
 
 
-def _used(matrix: sparse.spmatrix) -> Ids:
+def _used(matrix: sparse.csr_matrix) -> Ids:
     """Rows that are not zero."""
     if not min(matrix.shape):
         return np.zeros(0, np.int64)

@@ -133,7 +133,8 @@ def _computed(node: fx.Node, numbers: Mapping[fx.Node, Any]) -> Any:
     keywords = fx.node.map_aggregate(node.kwargs, plain)
     target: Any = node.target
     if target is torch.ops.aten.copy.default:  # the functional form has no derivative
-        made: Any = arguments[1].to(arguments[0].dtype).expand_as(arguments[0]).clone()
+        given: Any = arguments
+        made: Any = given[1].to(given[0].dtype).expand_as(given[0]).clone()
     else:
         made = target(*arguments, **keywords)
     return _wide(made) if isinstance(made, Tensor) else made
