@@ -213,7 +213,7 @@ def _reduced(vectors: sparse.csc_matrix, by: sparse.csc_matrix, rows: Ids) -> sp
     return _less(vectors, by[:, others], parts)
 
 
-def _used(matrix: sparse.csr_matrix) -> Ids:
+def _used(matrix: sparse.csr_matrix | sparse.csc_matrix) -> Ids:
     """Rows that are not zero."""
     if not min(matrix.shape):
         return np.zeros(0, np.int64)
