@@ -47,8 +47,8 @@ it trains, not what it can compute. `python docs/learned_numbers.py` writes this
 
 Every row is a Llama of two layers (width 8, two heads, one key head, 5 hidden units, 11 tokens)
 with one mechanism in its place, at generic weights. `hyper_connections` has two streams, one round
-and an eps of 0.1: of many rounds, which nearly undo factors of rows and columns, float64 cannot tell
-what they leave.
+and an eps of 0.1: of many rounds, which nearly undo factors of rows and columns, float64 cannot
+tell what they leave.
 
 - **numbers**: learned numbers of the mechanism; **matter**: independent directions of them that no
   other parameter can absorb, apart from a rotation of the stream. A dash: it has none.
