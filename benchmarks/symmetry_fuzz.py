@@ -39,7 +39,7 @@ def main() -> None:
         measured += found.redundant
         explained += found.explained
         for each in found.refuted:
-            print(f"module {seed}: {each}")
+            print(f"module {seed}: {each}", flush=True)
         if found.unexplained:
             rest = "; ".join(f"{each.size}: {', '.join(each.parameters)}" for each in found.unexplained)
             print(f"module {seed}: gap {found.gap:.0e}, unexplained {rest}")

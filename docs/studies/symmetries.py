@@ -128,6 +128,7 @@ CLASSES: dict[str, dict[str, Any]] = {
     "GptOssForCausalLM": {**EXPERTS, "sliding_window": 8, "pad_token_id": 0},
     "DeepseekV3ForCausalLM": DEEPSEEK,
     "DogeForCausalLM": {"pad_token_id": 0},
+    "BloomForCausalLM": {"n_layer": 2, "n_head": 2, "pad_token_id": 0},
 }
 """Classes, and what their configurations have beside `SIZES`."""
 

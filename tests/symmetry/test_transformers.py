@@ -52,6 +52,13 @@ def test_the_tables_are_those_of_the_data() -> None:
     assert REPORT.page(text, changed) != text
 
 
+def test_the_abstract_has_the_counts_of_the_data() -> None:
+    text = (FOLDER / "symmetries.md").read_text(encoding="utf-8")
+    exact = sum(each["redundant"] == each["explained"] for each in DATA.values())
+    assert f"{len(DATA)} 个类（" in text
+    assert f"{len(DATA)} 个类中 {exact} 个两数完全相等" in text
+
+
 def test_most_classes_are_explained_to_the_last_direction() -> None:
     exact = [name for name, each in DATA.items() if each["redundant"] == each["explained"]]
     assert len(exact) >= FEWEST

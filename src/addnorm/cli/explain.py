@@ -10,7 +10,7 @@ For example:
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -27,6 +27,8 @@ class Options:
     """Add a line per scalar, with its verdict over seeds."""
     tables: bool = False
     """Print, per layer, the vector with mean, std, min and max, as Kuang's (2025) appendix does."""
+    numbers: bool = False
+    """Count how many of the learned numbers of joints can matter: seconds for each variant that has some."""
     plugin: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     """Files with mechanisms of your own that the runs use."""
     json: bool = False
@@ -35,15 +37,34 @@ class Options:
 
 def command(options: Options) -> int:
     import addnorm
+    from addnorm.cli._plan_tables import learned_numbers
     from addnorm.reporting.sections.scalars import table as scalars
 
     explained = addnorm.explain(options.target, norms=options.norms, plugins=options.plugin, say=print_message)
+    counts = _counts(options.target) if options.numbers else {}
     if options.json:
-        print_json(explained)
+        print_json(explained | ({"learned": counts} if options.numbers else {}))
     else:
         print(
             scalars.tables(explained)
             if options.tables
             else scalars.text(explained, page_width(), entries=options.entries)
         )
+    if not options.json and (said := learned_numbers(counts)):
+        print("\n" + said)
     return 0
+
+
+def _counts(target: Path) -> dict[str, dict[str, Any]]:
+    """The counts of every variant of a study's runs, of one run, or of the study whose printed values are explained."""
+    from addnorm.insight.identifiable import counts_by_variant
+    from addnorm.references import names_printed_results
+    from addnorm.store import RunFolder, StudyFolder
+    from addnorm.study.loading import load_study
+    from addnorm.training.run_spec import run_spec
+
+    if names_printed_results(target):
+        return counts_by_variant(dict(load_study("residual-scores", profile="paper").variants))
+    runs = StudyFolder(target).runs() if (target / "study.json").exists() else [RunFolder(target)]
+    specs = [run_spec(run) for run in runs]
+    return counts_by_variant({spec.variant: spec.model for spec in specs})

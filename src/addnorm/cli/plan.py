@@ -88,7 +88,7 @@ def command(options: Options) -> int:
             estimate.to_json()
             | ({"budgets": given} if given else {})
             | {"audit": _audits(compared, but=large) | {name: {"reason": without_audit} for name in large}}
-            | ({"learned": _learned(compared, but=large)} if options.numbers else {})
+            | ({"learned": _learned(compared, large)} if options.numbers else {})
             | {"start": {name: check.to_json() for name, check in _starts(compared, but=large).items()}}
             | {"notes": notes}
         )
@@ -149,7 +149,7 @@ def command(options: Options) -> int:
     print(t("estimate.method"))
     if audits := _audits(compared, but=large):
         print(f"\n{redundant_biases(audits)}")
-    if options.numbers and (gauges := learned_numbers(_learned(compared, but=large))):
+    if options.numbers and (gauges := learned_numbers(_learned(compared, large))):
         print(f"\n{paragraph(gauges)}")
     warned = {
         name: sentences for name, check in _starts(compared, but=large).items() if (sentences := check.warnings())
@@ -231,24 +231,10 @@ def _audits(study: "Study", *, but: Collection[str]) -> dict[str, dict[str, Any]
     return {name: audit_or_reason(model) for name, model in study.variants.items() if name not in but}
 
 
-def _learned(study: "Study", *, but: Collection[str]) -> dict[str, dict[str, Any]]:
-    """Per variant and joint, the learned numbers and how many of them can matter; or why they were not counted."""
-    from addnorm.errors import InputError
-    from addnorm.insight.identifiable import identifiable
-    from addnorm.model.spec import ModelSpec
+def _learned(study: "Study", large: Collection[str]) -> dict[str, dict[str, Any]]:
+    from addnorm.insight.identifiable import counts_by_variant
 
-    counts: dict[str, dict[str, Any]] = {}
-    for name, model in study.variants.items():
-        if not isinstance(model, ModelSpec) or name in but:
-            continue
-        try:
-            counts[name] = {
-                room: {"numbers": each.numbers, "unread": each.unread, "matter": each.matter}
-                for room, each in identifiable(model).items()
-            }
-        except InputError as error:
-            counts[name] = {"reason": str(error)}
-    return {name: each for name, each in counts.items() if each}
+    return counts_by_variant({name: model for name, model in study.variants.items() if name not in large})
 
 
 def _starts(study: "Study", *, but: Collection[str]) -> dict[str, "StartCheck"]:

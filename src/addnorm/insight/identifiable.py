@@ -7,6 +7,7 @@ over. The count is that of the numerical method of `addnorm.symmetries`, in a re
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -82,6 +83,28 @@ def identifiable(spec: ModelSpec, groups: Mapping[str, Sequence[str]] | None = N
     """
     named = None if groups is None else tuple((group, tuple(names)) for group, names in groups.items())
     return dict(_counted(reduced(spec), named))
+
+
+def counts_by_variant(models: Mapping[str, object]) -> dict[str, dict[str, Any]]:
+    """Return, per variant and joint, the learned numbers and how many of them can matter; or the reason why not.
+
+    `addnorm plan --numbers` and `addnorm explain --numbers` show the same counts.
+
+    Args:
+        models: by variant; those that are not of this library are left out, and so are those whose joints have no numbers.
+    """
+    counts: dict[str, dict[str, Any]] = {}
+    for name, model in models.items():
+        if not isinstance(model, ModelSpec):
+            continue
+        try:
+            counts[name] = {
+                room: {"numbers": each.numbers, "unread": each.unread, "matter": each.matter}
+                for room, each in identifiable(model).items()
+            }
+        except InputError as error:
+            counts[name] = {"reason": str(error)}
+    return {name: each for name, each in counts.items() if each}
 
 
 @functools.lru_cache(maxsize=64)

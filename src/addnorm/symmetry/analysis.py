@@ -14,7 +14,6 @@ from addnorm.redundancy.algebra.rank import svd
 from addnorm.redundancy.execution.cases import Cases
 from addnorm.redundancy.execution.checks import check_inputs, check_model
 from addnorm.redundancy.execution.copies import PROCESS_LOCK, device_of
-from addnorm.redundancy.execution.generic_weights import generic
 from addnorm.redundancy.execution.inputs import Inputs, bind
 from addnorm.redundancy.execution.observation import Observe
 from addnorm.redundancy.graph.export import NotExported, export
@@ -23,7 +22,7 @@ from addnorm.symmetry.actions.equations import IllConditioned
 from addnorm.symmetry.counting import LARGEST
 from addnorm.symmetry.families import COUNTED, stream_scale
 from addnorm.symmetry.moves import Comparison, carried
-from addnorm.symmetry.numeric.jacobian import Jacobian, jacobian
+from addnorm.symmetry.numeric.jacobian import Jacobian, generic_point, jacobian, scope
 from addnorm.symmetry.numeric.null_space import NullSpace, effects, null_space, orthonormal, unexplained
 from addnorm.symmetry.result import Family, Member, Near, Symmetries, Unexplained
 from addnorm.symmetry.structure import Direction, Structure, columns_of, structure
@@ -33,6 +32,8 @@ _CLAIM = 1e-8
 """Largest relative effect of a direction that is confirmed."""
 _NEAR = 1e-2
 """Largest relative singular value of a near-symmetry that is reported."""
+_MOST_SETS = 12
+"""Sets of parameters by which unexplained directions are told apart; the search costs the null space's size cubed for each."""
 _MOST_MOVES = 400
 """Number of directions up to which every finite move is tried."""
 
@@ -96,7 +97,7 @@ def symmetries(
     notes: list[str] = []
     seconds: dict[str, float] = {}
     with PROCESS_LOCK, torch.autocast(device_of(model).type, enabled=False), torch.inference_mode(False):
-        point = generic(model, torch.float64).train(model.training)
+        point = generic_point(model)
         cases = Cases.of(point, bound, observe)
         if not cases.fresh:
             notes.append("the model takes no inputs but the given ones, so the counts hold at these alone")
@@ -136,6 +137,7 @@ def symmetries(
         # Of nearly equal singular values the claims and the measured space may differ slightly, at the same number.
         left = max(0, space.size - sum(each.size for each in families))
         rest = unexplained(space, claimed.clone())[:, :left]
+        notes += scope(point, cases, observe, derivative, columns, left)
         seconds["total"] = time.perf_counter() - started
     return Symmetries(
         model=class_name(model),
@@ -184,7 +186,7 @@ def _numerical(
     sizes = [space.size]
     for seed in range(1, points):
         progress("numerical method", seed, points)
-        other = generic(model, torch.float64, seed=seed).train(model.training)
+        other = generic_point(model, seed=seed)
         again = jacobian(other, cases, observe)
         sizes.append(null_space(again.matrix, again.unread).size)
     if len(set(sizes)) > 1:
@@ -343,10 +345,10 @@ def _localised(
             if _surplus(moved, known, fewer).shape[1]:
                 names = fewer
         extra = _surplus(moved, known, names)
-        if not extra.shape[1]:
+        if not extra.shape[1] or len(found) == _MOST_SETS:
             found.append(Unexplained(parameters=tuple(names), size=left))
             break
-        found.append(Unexplained(parameters=tuple(names), size=extra.shape[1]))
+        found.append(Unexplained(parameters=tuple(names), size=min(left, extra.shape[1])))
         known = torch.cat([known, extra], 1)
         left -= extra.shape[1]
     return tuple(found)

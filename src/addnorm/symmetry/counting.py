@@ -11,9 +11,8 @@ from addnorm.errors import InputError, UnknownName
 from addnorm.redundancy.execution.cases import Cases
 from addnorm.redundancy.execution.checks import check_inputs, check_model
 from addnorm.redundancy.execution.copies import PROCESS_LOCK, device_of
-from addnorm.redundancy.execution.generic_weights import generic
 from addnorm.redundancy.execution.inputs import bind
-from addnorm.symmetry.numeric.jacobian import jacobian
+from addnorm.symmetry.numeric.jacobian import generic_point, jacobian
 from addnorm.symmetry.numeric.null_space import null_space
 from addnorm.symmetry.structure import columns_of
 
@@ -65,7 +64,7 @@ def learned_numbers(
     if not 0 < count <= LARGEST:
         raise InputError(f"expected a model with 1 to {LARGEST} floating-point numbers in its parameters, got {count}.")
     with PROCESS_LOCK, torch.autocast(device_of(model).type, enabled=False), torch.inference_mode(False):
-        point = generic(model, torch.float64).train(model.training)
+        point = generic_point(model)
         derivative = jacobian(point, Cases.of(point, bound, "logits"), "logits")
         matrix = derivative.matrix
         if upright is not None:
@@ -79,7 +78,7 @@ def learned_numbers(
     basis = space.basis
     made = {}
     for group, names in groups.items():
-        rows = torch.cat([basis[columns[name]] for name in names])
+        rows = torch.cat([basis[:0], *(basis[columns[name]] for name in names)])
         unread = sum(int(derivative.unread[columns[name]].sum()) for name in names)
         # The basis is orthonormal over scaled columns, so that a share of it that is rounding is small.
         absorbed = int((torch.linalg.svdvals(rows) > 1e-7).sum()) if rows.numel() else 0

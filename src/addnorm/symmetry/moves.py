@@ -98,7 +98,7 @@ def _active(use: Use, of: object) -> bool:
             use.before.shift,
             use.linear,
             use.shift,
-            use.sources,
+            *(each for each, _ in use.sources),
             *(each for each, _ in use.multiples),
         ]
     elif isinstance(use, ShiftUse):

@@ -11,8 +11,10 @@ from torch.utils._pytree import tree_leaves
 
 from addnorm.redundancy.execution.inputs import Inputs
 from addnorm.redundancy.graph.export import Program
-from addnorm.symmetry.actions.equations import ZERO, Ids, null_basis, sparse_basis
+from addnorm.symmetry.actions.equations import ZERO, Ids, Numbers, null_basis, sparse_basis
 from addnorm.symmetry.actions.propagation import Propagation, propagate
+from addnorm.symmetry.actions.system import System
+from addnorm.symmetry.actions.uses import GainUse
 from addnorm.symmetry.families import Signature, family_of
 
 
@@ -75,41 +77,169 @@ def structure(
     }
     names = {name: own.get(id(each), name) for name, each in tensors.items()}
     made = propagation or propagate(program, tensors.__getitem__, _given(program.nodes, program, inputs), names)
-    basis = _apart(made.system.equations.solve(nearly=nearly).tocsc(), made.system.factors)
-    roles = _Roles.of(made)
-    basis = _without_shifts(basis, roles)
     rows = np.concatenate([each.reshape(-1) for each in made.tangents.values()] or [np.zeros(0, np.int64)])
+    roles = _Roles.of(made)
+    basis = _written(made.system.equations.solve(nearly=nearly).tocsc(), roles, rows)
+    basis = _without_shifts(_apart(basis, made.system), roles)
     size = np.asarray(abs(basis.tocsr()[rows]).max(0).todense()).reshape(-1) if basis.shape[1] else np.zeros(0)
     directions = tuple(
         Direction(family_of(roles.signature(basis[:, [at]])), basis[:, [at]])
         for at in np.flatnonzero(size > 1e-9).tolist()
+        if _is_constant(basis[:, [at]], made.system, roles)
     )
     return Structure(propagation=made, columns=columns_of(model), directions=directions)
 
 
-def _apart(basis: sparse.csc_matrix, factors: list[Ids]) -> sparse.csc_matrix:
-    """The same space with as few vectors as possible that move a learned factor, so that its directions are counted apart
-    from those of the matrices beside it."""
-    rows = np.unique(np.concatenate([each.reshape(-1) for each in factors] or [np.zeros(0, np.int64)]))
-    part = basis.tocsr()[rows[rows != ZERO]].toarray()
-    touching = np.flatnonzero(np.abs(part).max(0, initial=0) > 1e-9)
-    if not len(touching):
+def _written(basis: sparse.csc_matrix, roles: "_Roles", rows: Ids) -> sparse.csc_matrix:
+    """The same space, with linear actions that use free shifts which no reader reads as little as possible.
+
+    An action u sᵀ along a direction u that no reader reads, and the free shift of a writer along u that undoes it, are a
+    solution that moves no weight. Mixed with it, an action would rely on u, which moves as soon as the readers' weights do.
+    """
+    shifts = np.flatnonzero(roles.unread)
+    if not len(shifts) or not basis.shape[1]:
         return basis
-    part = part[:, touching]
-    part = part / np.abs(part).max(0)
-    _, triangle, order = linalg.qr(part, mode="economic", pivoting=True)
-    size = np.abs(np.diag(triangle))
-    rank = int((size > 1e-9 * size[0]).sum())
-    moving = basis[:, touching[order[:rank]]]
-    still = np.setdiff1d(np.arange(basis.shape[1]), touching)
-    combinations = sparse.csc_matrix(sparse_basis(null_basis(part)))
-    scaled = basis[:, touching] @ sparse.diags(
-        1 / np.abs(basis.tocsr()[rows[rows != ZERO]].toarray()[:, touching]).max(0)
+    linear = np.flatnonzero(roles.linear >= 0)
+    some = _touching(basis, linear) | _touching(basis, shifts)
+    idle, moving = _split(basis[:, np.flatnonzero(some)], rows)
+    both = sparse.hstack([idle, moving], format="csc")
+    still, _ = _split(both, linear)
+    # The idle ones come first, so that the others are chosen among vectors that act alike.
+    chosen = _independent(both.tocsr()[linear].toarray())
+    pure = _reduced(both[:, chosen[chosen >= idle.shape[1]]], sparse.hstack([idle, still], format="csc"), shifts)
+    return sparse.hstack([basis[:, np.flatnonzero(~some)], idle, still, pure], format="csc")
+
+
+def _split(basis: sparse.csc_matrix, rows: Ids) -> tuple[sparse.csc_matrix, sparse.csc_matrix]:
+    """The space in two parts: the vectors that have no entry in some rows, and as many others as are needed."""
+    if not len(rows) or not basis.shape[1]:
+        return basis, basis[:, :0]
+    # Each vector is of size one as a whole: an entry that is small beside that is rounding, however small the others are.
+    basis = _combined(basis, sparse.diags(1 / np.asarray(abs(basis).max(0).todense()).reshape(-1)).tocsc())
+    touching = np.flatnonzero(_touching(basis, rows))
+    others = basis[:, np.setdiff1d(np.arange(basis.shape[1]), touching)]
+    if len(touching):
+        part = basis.tocsr()[rows][:, touching].toarray()
+        _, triangle, order = linalg.qr(part, mode="economic", pivoting=True)
+        size = np.abs(np.diag(triangle))
+        moving = basis[:, touching[order[: int((size > 1e-8 * size[0]).sum())]]]
+        mixed = _combined(basis[:, touching], sparse.csc_matrix(sparse_basis(null_basis(part))))
+        others = sparse.hstack([others, mixed], format="csc")
+    else:
+        moving = basis[:, :0]
+    kept = np.ones(basis.shape[0])
+    kept[rows] = 0
+    return (sparse.diags(kept) @ others).tocsc(), moving
+
+
+def _touching(basis: sparse.csc_matrix, rows: Ids) -> np.ndarray:
+    """True for the vectors that have an entry in some rows."""
+    if not len(rows) or not basis.shape[1]:
+        return np.zeros(basis.shape[1], bool)
+    return np.asarray(abs(basis.tocsr()[rows]).max(0).todense()).reshape(-1) > 1e-9
+
+
+def _independent(columns: Numbers) -> Ids:
+    """The first columns of a matrix that are independent of those before them."""
+    triangle = linalg.qr(columns, mode="r")[0]
+    kept: list[int] = []
+    spanned = np.zeros((len(triangle), 0))
+    for at, column in enumerate(triangle.T):
+        rest = column - spanned @ (spanned.T @ column)
+        rest = rest - spanned @ (spanned.T @ rest)
+        if float(np.linalg.norm(rest)) > 1e-9 * max(float(np.linalg.norm(column)), 1e-300):
+            kept.append(at)
+            spanned = np.concatenate([spanned, rest[:, None] / np.linalg.norm(rest)], 1)
+    return np.array(kept, np.int64)
+
+
+def _apart(basis: sparse.csc_matrix, system: System) -> sparse.csc_matrix:
+    """The same space with as few vectors as possible that move a gain or a learned factor, and those scaling entries alone.
+
+    Their directions are so counted apart from those of the matrices beside them. A finite move needs it too: the factor P of
+    z = P x passes an action A on as P A P^-1, which is constant only while P is, unless A is diagonal.
+    """
+    gains = [use.weight for use in system.uses if isinstance(use, GainUse)]
+    rows = np.unique(
+        np.concatenate([each.reshape(-1) for each in (*system.factors, *gains)] or [np.zeros(0, np.int64)])
     )
-    mixed = (scaled @ combinations).tocsc()
-    mixed.data[np.abs(mixed.data) < 1e-11] = 0
-    mixed.eliminate_zeros()
-    return sparse.hstack([basis[:, still], mixed, moving], format="csc")
+    still, moving = _split(basis, rows[rows != ZERO])
+    return sparse.hstack([still, _reduced(moving, still, _mixing(system))], format="csc")
+
+
+def _is_constant(generator: sparse.csc_matrix, system: System, roles: "_Roles") -> bool:
+    """True if a direction's actions still solve the equations after any move along it.
+
+    Of z = P x follows A' = P A P^-1 + D, where D is the rate of P. It stays so only where entries that A mixes have equal
+    rates. A free shift along what no reader reads stays one only while no action moves the readers. Other null directions have
+    a finite move as well, but not one with constant actions; they are not claimed.
+    """
+    if roles.unread[generator.indices].any() and (roles.linear[generator.indices] >= 0).any():
+        return False
+    numbers = np.zeros(system.equations.count + 1)  # the last is that of ZERO
+    numbers[generator.indices] = generator.data
+    for use in system.uses:
+        if isinstance(use, GainUse):
+            rates = numbers[use.after] - numbers[use.before]
+            apart = np.abs(rates[:, None] - rates) > 1e-9 * max(1.0, np.abs(rates).max(initial=0))
+            if bool((apart & (np.abs(numbers[use.mixed]) > 1e-9)).any()):
+                return False
+    return True
+
+
+def _mixing(system: System) -> Ids:
+    """The unknowns by which an action mixes entries: those off every diagonal."""
+    inside, outside = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for space in system.spaces:
+        on_diagonal = np.eye(space.size, dtype=bool)
+        inside.append(space.linear[on_diagonal])
+        outside.append(space.linear[~on_diagonal])
+    mixing = np.setdiff1d(np.concatenate(outside), np.concatenate(inside))
+    return mixing[mixing != ZERO]
+
+
+def _reduced(vectors: sparse.csc_matrix, by: sparse.csc_matrix, rows: Ids) -> sparse.csc_matrix:
+    """The vectors less those combinations of others that agree best with them on some unknowns."""
+    if not len(rows) or not vectors.shape[1] or not by.shape[1]:
+        return vectors
+    wanted, known = vectors.tocsr()[rows], by.tocsr()[rows]
+    at = _used(wanted)
+    others = _used(known[at].T)
+    if not len(others):
+        return vectors
+    # Unknowns that the others alone move take part, or the smallest combination would move them.
+    at = np.union1d(at, _used(known[:, others]))
+    parts = linalg.lstsq(known[at][:, others].toarray(), wanted[at].toarray(), cond=1e-10)[0]
+    return _less(vectors, by[:, others], parts)
+
+
+def _used(matrix: sparse.csr_matrix | sparse.csc_matrix) -> Ids:
+    """Rows that are not zero."""
+    if not min(matrix.shape):
+        return np.zeros(0, np.int64)
+    return np.flatnonzero(np.asarray(abs(matrix.tocsr()).max(1).todense()).reshape(-1) > 1e-11)
+
+
+def _less(vectors: sparse.csc_matrix, by: sparse.csc_matrix, parts: Numbers) -> sparse.csc_matrix:
+    """The vectors less multiples of others."""
+    parts[np.abs(parts) < 1e-11 * np.abs(parts).max(initial=0)] = 0
+    count = vectors.shape[1]
+    return _combined(
+        sparse.hstack([vectors, by], format="csc"),
+        sparse.vstack([sparse.identity(count), sparse.csc_matrix(-parts)], format="csc"),
+    )
+
+
+def _combined(vectors: sparse.csc_matrix, parts: sparse.csc_matrix) -> sparse.csc_matrix:
+    """Linear combinations of vectors, without what only rounding leaves of terms that cancel.
+
+    Rounding is told by the size of the terms, never of the result alone: beside a tangent of 1 of a weight that is hardly
+    read, an action of 1e-10 may be what keeps the output.
+    """
+    made = (vectors @ parts).tocoo()
+    terms = (abs(vectors) @ abs(parts)).tocsr()
+    kept = np.abs(made.data) > 1e-13 * np.asarray(terms[made.row, made.col]).reshape(-1)
+    return sparse.csc_matrix((made.data[kept], (made.row[kept], made.col[kept])), shape=made.shape)
 
 
 def _without_shifts(basis: sparse.csc_matrix, roles: "_Roles") -> sparse.csc_matrix:
@@ -118,21 +248,23 @@ def _without_shifts(basis: sparse.csc_matrix, roles: "_Roles") -> sparse.csc_mat
     A linear action alone stays a symmetry as the weights flow. Mixed with an arbitrary shift of a norm's output, it would
     move the constants of null forms, and its finite move would not be exact.
     """
-    table = basis.tocsr()
-    acting = np.asarray(abs(table[np.flatnonzero(roles.linear >= 0)]).max(0).todense()).reshape(-1) > 1e-9
-    rows = np.flatnonzero((roles.shift >= 0) | roles.free | roles.unseen)
-    beside = table[rows]
-    mixed = acting & (np.asarray(abs(beside).max(0).todense()).reshape(-1) > 1e-9)
-    if not mixed.any() or acting.all():
+    linear = np.flatnonzero(roles.linear >= 0)
+    rows = np.flatnonzero((roles.shift >= 0) | roles.free | roles.unseen | roles.unread)
+    acting, shifting = _touching(basis, linear), _touching(basis, rows)
+    mixed = np.flatnonzero(acting & shifting)
+    if not len(mixed):
         return basis
-    others = basis[:, np.flatnonzero(~acting)]
-    known, wanted = beside[:, np.flatnonzero(~acting)].toarray(), beside[:, np.flatnonzero(mixed)].toarray()
-    parts = linalg.lstsq(known, wanted, cond=1e-10)[0]
-    parts[np.abs(parts) < 1e-11] = 0
-    pure = (basis[:, np.flatnonzero(mixed)] - others @ sparse.csc_matrix(parts)).tocsc()
-    pure.data[np.abs(pure.data) < 1e-10] = 0
-    pure.eliminate_zeros()
-    return sparse.hstack([basis[:, np.flatnonzero(acting & ~mixed)], pure, others], format="csc")
+    pure, others = basis[:, mixed], basis[:, np.flatnonzero(~acting)]
+    if others.shape[1]:
+        known, wanted = others.tocsr()[rows].toarray(), pure.tocsr()[rows].toarray()
+        pure = _less(pure, others, linalg.lstsq(known, wanted, cond=1e-10)[0])
+    both = sparse.hstack([basis[:, np.flatnonzero(acting & ~shifting)], pure], format="csc")
+    if _touching(pure, rows).any():
+        # What only shifts may be the difference of two vectors that act alike.
+        still, moving = _split(both, linear)
+        if still.shape[1]:
+            return _without_shifts(sparse.hstack([moving, still, others], format="csc"), roles)
+    return sparse.hstack([both, others], format="csc")
 
 
 def _given(nodes: tuple[fx.Node, ...], program: Program, inputs: Inputs) -> Callable[[str], Tensor]:
@@ -157,6 +289,7 @@ class _Roles:
     shift: Ids
     free: np.ndarray
     unseen: np.ndarray
+    unread: np.ndarray
     factors: np.ndarray
     roles: tuple[frozenset[str], ...]
 
@@ -179,12 +312,17 @@ class _Roles:
             return numbers
 
         first, second = numbered(linear), numbered(shift)
-        free, unseen, factors = (np.zeros(count, bool) for _ in range(3))
+        free, unseen, unread, factors = (np.zeros(count, bool) for _ in range(4))
         system = made.system
-        for group, flags in ((system.marks, free), (system.unseen, unseen), (system.factors, factors)):
+        for group, flags in (
+            (system.marks, free),
+            (system.unseen, unseen),
+            (system.unwritten, unread),
+            (system.factors, factors),
+        ):
             for ids in group:
                 flags[ids[ids != ZERO]] = True
-        return cls(first, second, free, unseen, factors, tuple(known))
+        return cls(first, second, free, unseen, unread, factors, tuple(known))
 
     def signature(self, generator: sparse.csc_matrix) -> Signature:
         active = generator.indices[np.abs(generator.data) > 1e-9]
@@ -198,5 +336,6 @@ class _Roles:
             shifted=union(self.shift),
             free=bool(self.free[active].any()),
             unseen=bool(self.unseen[active].any()),
+            unread=bool(self.unread[active].any()),
             factors=bool(self.factors[active].any()),
         )

@@ -40,6 +40,8 @@ class Subject:
         for name in names:
             if name not in self.columns:
                 raise UnknownName("parameter", name, list(self.columns))
+        if not names:
+            return 0
         rows = torch.cat([self.null[self.columns[name]] for name in names])
         if not rows.numel():
             return len(rows)

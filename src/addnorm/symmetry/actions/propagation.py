@@ -17,6 +17,7 @@ from addnorm.redundancy.graph.export import Program, source_of
 from addnorm.symmetry.actions import rules as _rules  # noqa: F401 - registers the rules
 from addnorm.symmetry.actions.call import RULES, Call, Operand
 from addnorm.symmetry.actions.equations import Ids
+from addnorm.symmetry.actions.reading import unread_directions
 from addnorm.symmetry.actions.rules.pointwise import settled
 from addnorm.symmetry.actions.rules.routing import GROUPED, by_route
 from addnorm.symmetry.actions.rules.shapes import INDEXING
@@ -55,16 +56,29 @@ def propagate(
         inputs: the numbers of an input, by placeholder.
         names: the first name of every parameter, by any of its names.
     """
+    with torch.no_grad():
+        return _propagated(program, tensors, inputs, names)
+
+
+def _propagated(
+    program: Program,
+    tensors: Callable[[str], Tensor],
+    inputs: Callable[[str], Tensor],
+    names: Mapping[str, str],
+) -> Propagation:
     system = System()
     numbers: dict[fx.Node, Any] = {}
     states: dict[fx.Node, State] = {}
     tangents: dict[str, Ids] = {}
     missing: dict[str, None] = {}
+    unread = unread_directions(
+        program, lambda node: _number(program, node.name, tensors, inputs), lambda node, made: _computed(node, made)
+    )
     for node in program.nodes:
         if node.op == "placeholder":
             numbers[node], states[node] = _placeholder(program, node.name, tensors, inputs, names, system, tangents)
         elif node.op == "call_function":
-            system.path = source_of(node)[0]
+            system.path, system.unread = source_of(node)[0], unread.get(node)
             numbers[node] = _computed(node, numbers)
             states[node] = _state(system, node, numbers, states, missing)
         else:
@@ -83,19 +97,24 @@ def _placeholder(
     system: System,
     tangents: dict[str, Ids],
 ) -> tuple[Tensor, State]:
+    number = _number(program, name, tensors, inputs)
     own = program.parameters.get(name)
     if own is not None:
         own = names.get(own, own)
-        number = _wide(tensors(own).detach())
         if own in program.buffers or not number.is_floating_point():
             return number, Fixed(constant=True)
         if own not in tangents:
             tangents[own] = system.equations.unknowns(*number.shape)
         return number, Weight(tangents[own])
-    if name in program.constants:
-        return _wide(program.constants[name]), Fixed(constant=True)
-    number = _wide(inputs(name))
-    return number, Fixed(constant=not number.is_floating_point())
+    return number, Fixed(constant=name in program.constants or not number.is_floating_point())
+
+
+def _number(program: Program, name: str, tensors: Callable[[str], Tensor], inputs: Callable[[str], Tensor]) -> Tensor:
+    """The numbers of a parameter, a constant or an input."""
+    own = program.parameters.get(name)
+    if own is not None:
+        return _wide(tensors(own).detach())
+    return _wide(program.constants[name] if name in program.constants else inputs(name))
 
 
 def _wide(tensor: Tensor) -> Tensor:
@@ -113,7 +132,10 @@ def _computed(node: fx.Node, numbers: Mapping[fx.Node, Any]) -> Any:
     arguments = fx.node.map_aggregate(node.args, plain)
     keywords = fx.node.map_aggregate(node.kwargs, plain)
     target: Any = node.target
-    with torch.no_grad():
+    if target is torch.ops.aten.copy.default:  # the functional form has no derivative
+        given: Any = arguments
+        made: Any = given[1].to(given[0].dtype).expand_as(given[0]).clone()
+    else:
         made = target(*arguments, **keywords)
     return _wide(made) if isinstance(made, Tensor) else made
 

@@ -37,6 +37,10 @@ class System:
     """Tangents of weights that multiply other values than those of a norm."""
     gains: dict[Space, tuple[Value, Numbers, Ids, GainUse]] = field(default_factory=dict)
     """Spaces that are another value times a weight: the value, the weight's numbers and tangents per entry, and its use."""
+    unwritten: list[Ids] = field(default_factory=list)
+    """Unknowns of free shifts along directions that no reader reads."""
+    unread: Numbers | None = None
+    """Directions of the current operation's result on which no output seems to depend, [direction, channel]."""
     path: str = ""
     """The module of the operation that is being propagated."""
     data: int = 0

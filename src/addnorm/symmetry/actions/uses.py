@@ -1,6 +1,6 @@
 """The uses of weights: how a weight flows when the actions around it are held constant.
 
-With constant actions every use is an affine flow of its weight, such as dW/dt = A' W - W A + 1 φ, whose solution is a power
+With constant actions every use is an affine flow of its weight, such as dW/dt = A' W - W A + d φ, whose solution is a power
 series that converges for every t (exp(tA') W exp(-tA) without the last term). That series is the finite move.
 """
 
@@ -33,7 +33,8 @@ class MapUse:
     constants: Numbers
     linear: Ids
     shift: Ids
-    sources: Ids
+    sources: list[tuple[Ids, Numbers]]
+    """Free shifts: φ, and the direction of the result along which it is added."""
     multiples: list[tuple[Ids, tuple[Numbers, float]]]
 
     def flow(self, of: Generator, point: Point, *, affine: bool) -> Flow:
@@ -43,12 +44,10 @@ class MapUse:
         moved = after @ image - image @ of(self.before.linear)
         shifted = after @ constants - image @ of(self.before.shift)
         if affine and self._only_shifted(of):
-            (_, (null, constant)), *_ = self.multiples
-            before = of(self.before.shift)
-            along = (image @ before - of(self.shift)) / (constant - null @ before)
-            moved = np.outer(along, null)
+            moved = self._along_moving_forms(of)
         elif affine:
-            moved = moved + of(self.sources)[None]
+            for source, direction in self.sources:
+                moved = moved + np.outer(direction, of(source))
             shifted = shifted + of(self.shift)
             for multiple, (null, constant) in self.multiples:
                 moved = moved + np.outer(of(multiple), null)
@@ -56,18 +55,33 @@ class MapUse:
         return [(self.weight, moved @ np.linalg.pinv(self.forms)), (self.bias, shifted)]
 
     def _only_shifted(self, of: Generator) -> bool:
-        """True if a shift of x is undone along the null form of x alone.
-
-        The shift moves the null form's constant k, so that no constant multiple will do: from W' (x + b) = W x + b' with
-        W' = W + u vᵀ and v·x + k = 0 follows u = (W b - b') / (k - v·b).
-        """
+        """True if a shift of x is undone along null forms of x alone, without the help of a bias."""
         return (
-            len(self.multiples) == 1
-            and bool(of(self.multiples[0][0]).any())
+            any(bool(of(each).any()) for each, _ in self.multiples)
             and bool((self.bias == ZERO).all())
             and bool(of(self.before.shift).any())
-            and not any(bool(of(each).any()) for each in (self.linear, self.before.linear, self.sources))
+            and not any(
+                bool(of(each).any()) for each in (self.linear, self.before.linear, *(each for each, _ in self.sources))
+            )
         )
+
+    def _along_moving_forms(self, of: Generator) -> Numbers:
+        """The whole finite change of W C where a shift b of x is undone along null forms V x + k = 0.
+
+        The shift moves their constants, so that the multiples M that are right to first order, M k = W b - b', are not
+        afterwards. From (W + N V)(x + b) = W x + b' follows N c = b' - W b with c = V b - k. Of all such N the one nearest to
+        M is M - (M V b) c / |c|².
+        """
+        forms = np.stack([null for _, (null, _) in self.multiples])
+        constants = np.array([constant for _, (_, constant) in self.multiples])
+        multiples = np.stack([of(each) for each, _ in self.multiples], 1)
+        moved = forms @ of(self.before.shift)
+        after = moved - constants
+        size = float(after @ after)
+        if size:
+            multiples = multiples - np.outer(multiples @ moved, after) / size
+        change: Numbers = multiples @ forms
+        return change
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +92,8 @@ class GainUse:
     after: Ids
     weight: Ids
     numbers: Numbers
+    mixed: Ids
+    """A, [n, n]."""
 
     def flow(self, of: Generator, point: Point, *, affine: bool) -> Flow:
         """The derivative."""

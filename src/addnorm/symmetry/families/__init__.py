@@ -17,6 +17,7 @@ from addnorm.symmetry.families import (
     stream_mean,
     stream_scale,
     unit,
+    unread,
     unseen,
     value_output,
 )
@@ -33,6 +34,7 @@ CLAIMING = (
     embedding_position,
     shift,
     unseen,
+    unread,
     stream_mean,
     bias,
 )
@@ -46,6 +48,7 @@ COUNTED = (
     factor,
     inner_basis,
     unseen,
+    unread,
     stream_mean,
     embedding_position,
     bias,

@@ -9,4 +9,6 @@ NAME = "learned factor of a branch"
 def claims(signature: Signature) -> bool:
     """True if a direction is of this family."""
     # Where nothing acts, numbers are traded of which the model reads only a function, such as a product.
-    return signature.factors or not (signature.linear or signature.shifted or signature.free or signature.unseen)
+    return signature.factors or not (
+        signature.linear or signature.shifted or signature.free or signature.unseen or signature.unread
+    )

@@ -1,23 +1,29 @@
 """The Jacobian of all outputs with respect to all parameters, in float64, over many inputs of several lengths."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._pytree import tree_leaves
 
 from addnorm.errors import InputError
 from addnorm.redundancy.execution.cases import Cases
 from addnorm.redundancy.execution.copies import call
 from addnorm.redundancy.execution.float64 import Float64Mode
+from addnorm.redundancy.execution.generic_weights import generic
 from addnorm.redundancy.execution.inputs import Inputs
 from addnorm.redundancy.execution.observation import Observe, observed
 
 _FEWEST_CASES = 8
 _CHUNK = 64
 """Rows that are differentiated together."""
+
+
+_LEAST = 0.25
+"""Smallest entry of a vector at a generic point, as a share of the vector's root mean square."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +36,22 @@ class Jacobian:
     """bool[column]: no output of any case depends on it."""
     cases: int
     """Number of inputs."""
+
+
+def generic_point(model: nn.Module, *, seed: int = 0) -> nn.Module:
+    """Copy a model to the CPU, in float64 and its own mode, with generic weights whose vectors have no entry near zero.
+
+    A gain of 1e-4 beside others of one is generic, but the columns that read it are then 1e4 times less effective than their
+    neighbours, and the equations lose as many digits.
+    """
+    made = generic(model, torch.float64, seed=seed).train(model.training)
+    with torch.no_grad():
+        for each in made.parameters():
+            if each.is_floating_point() and each.dim() < 2 and each.numel():
+                least = _LEAST * each.square().mean().sqrt()
+                sign = torch.where(each < 0, -1.0, 1.0)
+                each.copy_(torch.where(each.abs() < least, each + sign * least, each))
+    return made
 
 
 def jacobian(model: nn.Module, cases: Cases, observe: Observe, *, rows_per_parameter: float = 2.0) -> Jacobian:
@@ -70,6 +92,60 @@ def jacobian(model: nn.Module, cases: Cases, observe: Observe, *, rows_per_param
             "expected finite outputs and derivatives at generic weights, got NaN or infinity at every input."
         )
     return Jacobian(matrix=matrix, unread=(matrix == 0).all(0), cases=number)
+
+
+def scope(
+    model: nn.Module, cases: Cases, observe: Observe, derivative: Jacobian, columns: Mapping[str, slice], left: int
+) -> list[str]:
+    """Sentences about what the count cannot tell: parameters that matter by jumps, and inputs with few values.
+
+    Args:
+        model: the copy that was differentiated; not changed.
+        cases: inputs that the model takes.
+        observe: the observed output.
+        derivative: at the model's point.
+        columns: the place of every parameter.
+        left: number of directions that are not explained.
+    """
+    notes = []
+    jumping = _without_derivative(model, cases, observe, derivative, columns)
+    if jumping:
+        notes.append(
+            f"the outputs change with {', '.join(jumping)} but have no derivative, as behind a rounding or a largest entry; "
+            "these numbers count as unread"
+        )
+    leaves = [each for each in tree_leaves((cases(1)[1].args, dict(cases(1)[1].kwargs))) if isinstance(each, Tensor)]
+    if left and any(not each.is_floating_point() and each.numel() > 1 for each in leaves):
+        notes.append(
+            "what reads one token alone has only as many inputs as there are tokens, so that unexplained directions may be "
+            "free on this vocabulary only: repeat with more tokens"
+        )
+    return notes
+
+
+@torch.no_grad()
+def _without_derivative(
+    model: nn.Module, cases: Cases, observe: Observe, derivative: Jacobian, columns: Mapping[str, slice]
+) -> list[str]:
+    """Parameters of which whole tensors have no derivative, and with which the outputs change."""
+    inputs = cases(1)[1]
+    parameters = dict(model.named_parameters())
+
+    def outputs() -> Tensor:
+        with Float64Mode():
+            return torch.cat([each.double().flatten() for each in observed(call(model, inputs), observe)])
+
+    found, before = [], outputs()
+    for name, at in columns.items():
+        if bool(derivative.unread[at].all()):
+            own = parameters[name]
+            kept = own.clone()
+            own.copy_(-1.5 * own - 0.5)
+            after = outputs()
+            own.copy_(kept)
+            if after.shape != before.shape or not torch.equal(after, before):
+                found.append(name)
+    return found
 
 
 def _outputs(model: nn.Module, inputs: Inputs, observe: Observe) -> Tensor:

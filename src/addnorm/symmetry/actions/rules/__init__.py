@@ -3,6 +3,7 @@
 from addnorm.symmetry.actions.rules import (
     arithmetic,
     attention,
+    concatenation,
     convolution,
     einsum,
     linear,
@@ -12,4 +13,15 @@ from addnorm.symmetry.actions.rules import (
     shapes,
 )
 
-__all__ = ["arithmetic", "attention", "convolution", "einsum", "linear", "norms", "pointwise", "routing", "shapes"]
+__all__ = [
+    "arithmetic",
+    "attention",
+    "concatenation",
+    "convolution",
+    "einsum",
+    "linear",
+    "norms",
+    "pointwise",
+    "routing",
+    "shapes",
+]

@@ -305,7 +305,7 @@ def gained(system: System, value: Value, other: Operand) -> Value:
             (on_diagonal.reshape(-1, 1), -np.ones((1, 1))),
         )
         system.equations.require((space.shift[:, None], np.ones((1, 1))), (before.shift[:, None], -at[:, None]))
-        use = GainUse(np.diag(before.linear), np.diag(space.linear), tangent, at)
+        use = GainUse(np.diag(before.linear), np.diag(space.linear), tangent, at, before.linear)
         system.uses.append(use)
     if len(unique) == 1 and bool((unique[0, size:] != 0).all()):
         space.nulls = [(null / unique[0, size:], constant) for null, constant in before.nulls]

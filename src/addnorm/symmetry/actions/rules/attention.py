@@ -11,6 +11,7 @@ from torch import Tensor
 
 from addnorm.symmetry.actions.call import Call, Operand, require_value, rule
 from addnorm.symmetry.actions.equations import ZERO, Numbers, product_terms
+from addnorm.symmetry.actions.rules.arithmetic import scaled, shifted
 from addnorm.symmetry.actions.rules.linear import mapped, transposed
 from addnorm.symmetry.actions.rules.shapes import still_vector
 from addnorm.symmetry.actions.system import NoRule, System, unique_rows
@@ -139,15 +140,60 @@ def _wholly(system: System, value: Value) -> Value:
 @rule("matmul", "bmm", "mm")
 def contracted(call: Call) -> State:
     """Matrix products: by a weight, of weights with values over places, of queries with keys."""
-    first, second = call.operand("self"), call.operand("mat2" if call.name in ("bmm", "mm") else "other")
-    system = call.system
+    return _contracted(
+        call.system, call.operand("self"), call.operand("mat2" if call.name in ("bmm", "mm") else "other")
+    )
+
+
+@rule("baddbmm")
+def added(call: Call) -> State:
+    """A constant, such as a bias by position, plus a batch of matrix products."""
+    given = call.operand("self")
+    if not given.constant:
+        raise NoRule
+    alpha, beta = (torch.tensor(float(call.named.get(name, 1)), dtype=torch.float64) for name in ("alpha", "beta"))
+    made = require_value(_contracted(call.system, call.operand("batch1"), call.operand("batch2")))
+    constant = Operand((given.number * beta).expand(call.result.shape), given.state)
+    return shifted(call.system, scaled(made, alpha), constant)
+
+
+def _contracted(system: System, first: Operand, second: Operand) -> State:
     if isinstance(second.state, Weight) and second.number.dim() == 2:
         return mapped(system, first, transposed(second), None)
+    heads = max(_period(each) for each in (first, second))
+    if heads > 1:
+        state = require_value(_contracted(system, *(_with_heads(each, heads) for each in (first, second))))
+        free = tuple(
+            FreeShift(each.group.flatten(0, 1), each.direction.flatten(0, 1), each.sources) for each in state.free
+        )
+        return Value(state.space, state.forms.flatten(0, 1), state.datum.flatten(0, 1), free)
     if isinstance(first.state, Fixed) and isinstance(second.state, Value) and second.number.dim() >= 3:
         return _mixed(system, first, second)
     if isinstance(first.state, Value) and isinstance(second.state, Value) and first.number.dim() >= 3:
         return _products(system, first.state, second.state)
     raise NoRule
+
+
+def _period(operand: Operand) -> int:
+    """Number of heads of a value [batch × head, place, d]: of what the forms are along the first axis."""
+    if not isinstance(operand.state, Value) or operand.number.dim() != 3:
+        return 1
+    forms = operand.state.forms.reshape(len(operand.number), -1)
+    heads = len(unique_rows(forms))
+    return heads if len(forms) % heads == 0 and torch.equal(forms, forms[:heads].repeat(len(forms) // heads, 1)) else 1
+
+
+def _with_heads(operand: Operand, heads: int) -> Operand:
+    """A tensor [batch × head, …] as [batch, head, …]."""
+    state = operand.state
+    if isinstance(state, Value):
+        first = (-1, heads)
+        free = tuple(
+            FreeShift(each.group.unflatten(0, first), each.direction.unflatten(0, first), each.sources)
+            for each in state.free
+        )
+        state = Value(state.space, state.forms.unflatten(0, first), state.datum.unflatten(0, first), free)
+    return Operand(operand.number.unflatten(0, (-1, heads)), state)
 
 
 def _mixed(system: System, weights: Operand, values: Operand) -> State:

@@ -18,6 +18,9 @@ from addnorm.symmetry.actions.system import NoRule, System
 from addnorm.symmetry.actions.uses import MapUse
 from addnorm.symmetry.actions.values import NOWHERE, Fixed, FreeShift, Space, State, Value, Weight
 
+_UNSEEN = 1e-9
+"""Share of a shift up to which a map does not see it."""
+
 
 @rule("linear")
 def linear(call: Call) -> State:
@@ -73,11 +76,21 @@ def mapped(system: System, data: Operand, weight: Operand, bias: Operand | None)
         raise NoRule
     value = data.state
     for each in value.free:
-        system.equations.vanish(each.sources)
+        if not _removes(weight.number, each):
+            system.equations.vanish(each.sources)
     datum = value.datum.max(-1).values
     if bool(((value.datum != datum[..., None]) & (value.forms != 0).any(-1)).any()):
         raise NoRule
     return _map(system, value, datum, weight, bias, lead)
+
+
+def _removes(weight: Tensor, shift: FreeShift) -> bool:
+    """True if a map of the last axis does not see a free shift."""
+    if bool((shift.group != shift.group[..., :1]).any()):
+        return False
+    rows = shift.direction.reshape(-1, shift.direction.shape[-1]).unique(dim=0)
+    image, sizes = rows @ weight.detach().double().T, rows.norm(dim=1) * float(weight.detach().double().norm())
+    return bool((image.norm(dim=1) <= _UNSEEN * sizes).all())
 
 
 def weight_ids(operand: Operand) -> Ids:
@@ -118,11 +131,17 @@ def _map(
         part = slice(at * out, at * out + out)
         linear[part, part] = system.equations.unknowns(out, out)
     space = system.space(groups * out, linear=linear, role="map")
-    sources: list[Ids] = []
+    directions = [np.ones(out)]
+    # Where entries of the weight are fixed, as between groups, actions would rely on these shifts all along a move.
+    if system.unread is not None and system.unread.shape[1] == out and bool((ids != ZERO).all()):
+        directions += list(system.unread)
+    sources: list[list[Ids]] = []
     for at in range(groups):
         part = slice(at * out, at * out + out)
         sources.append(
-            _equations(system, before, forms[at], (numbers, ids), bias, linear[part, part], space.shift[part])
+            _equations(
+                system, before, forms[at], (numbers, ids), bias, (linear[part, part], space.shift[part]), directions
+            )
         )
     if groups == 1 and out > forms[0].shape[1]:
         given = np.zeros(out) if bias is None else bias.number.detach().expand(out).numpy()
@@ -130,12 +149,10 @@ def _map(
         space.roles.add("spanned")
     place = (which[..., None] * out + torch.arange(out)).to(torch.int64)
     made = torch.nn.functional.one_hot(place, groups * out).double()
-    free = (
-        FreeShift(
-            torch.arange(which.numel()).reshape(lead)[..., None].expand(*lead, out),
-            torch.ones(*lead, out, dtype=torch.float64),
-            np.concatenate(sources),
-        ),
+    group = torch.arange(which.numel()).reshape(lead)[..., None].expand(*lead, out)
+    free = tuple(
+        FreeShift(group, torch.from_numpy(direction).expand(*lead, out), np.concatenate(unknowns))
+        for direction, unknowns in zip(directions, zip(*sources, strict=True), strict=True)
     )
     return Value(space, made, datum[..., None].expand(*lead, out), free)
 
@@ -153,18 +170,21 @@ def _equations(
     forms: Numbers,
     weight: tuple[Numbers, Ids],
     bias: Operand | None,
-    linear: Ids,
-    shift: Ids,
-) -> Ids:
-    """Write the equations of one group of the output; return the unknowns φ of its free shift."""
-    numbers, ids = weight
+    action: tuple[Ids, Ids],
+    directions: list[Numbers],
+) -> list[Ids]:
+    """Write the equations of one group of the output; return the unknowns φ of its free shift along each direction."""
+    (numbers, ids), (linear, shift) = weight, action
     image = numbers @ forms
     out, size = image.shape
-    sources = system.equations.unknowns(size)
+    sources = [system.equations.unknowns(size) for _ in directions]
     terms: list[Term] = [
         product_terms(ids, forms),
         negative(product_terms(linear, image)),
-        (np.tile(sources, out)[:, None], -np.ones((1, 1))),
+        *(
+            (np.tile(each, out)[:, None], -np.repeat(along, size)[:, None])
+            for each, along in zip(sources, directions, strict=True)
+        ),
     ]
     shifts: list[Term] = [(shift[:, None], -np.ones((1, 1)))]
     terms.append(product_terms(image, before.linear))
@@ -175,7 +195,8 @@ def _equations(
         terms.append((np.repeat(multiples[-1], size)[:, None], -np.tile(null, out)[:, None]))
         shifts.append((multiples[-1][:, None], np.full((1, 1), -constant)))
     (system.unseen if "spanned" in before.roles else system.marks).extend(multiples)
-    system.marks.append(sources)
+    system.marks.append(sources[0])
+    system.unwritten.extend(sources[1:])
     given, tangent = np.zeros(out), np.full(out, ZERO)
     if bias is not None:
         given = bias.number.detach().expand(out).numpy()
@@ -192,7 +213,7 @@ def _equations(
             given,
             linear,
             shift,
-            sources,
+            list(zip(sources, directions, strict=True)),
             list(zip(multiples, before.nulls, strict=True)),
         )
     )

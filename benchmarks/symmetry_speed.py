@@ -1,0 +1,48 @@
+"""Processor seconds and peak memory of `addnorm.symmetries` on reduced classes of Transformers, each in its own process.
+
+    python benchmarks/symmetry_speed.py                          # a two-layer decoder, and every class of the report
+    python benchmarks/symmetry_speed.py LlamaForCausalLM BloomForCausalLM
+
+Wanted: at most 10 s for a two-layer decoder, 60 s for the slowest class, and 4 GB. Run it on an idle machine.
+"""
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "docs" / "studies"))
+
+from symmetries import CLASSES, measured
+
+SECONDS, GIGABYTES = 60.0, 4.0
+
+
+def main() -> int:
+    """Measure the named classes, or all. Returns 1 if one is slower or larger than wanted."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.one:
+        row = measured(given.one)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        print(json.dumps({"seconds": row["processor_s"], "gigabytes": round(peak, 2), "redundant": row["redundant"]}))
+        return 0
+    worst = {"seconds": 0.0, "gigabytes": 0.0}
+    for name in given.names or CLASSES:
+        made = subprocess.run([sys.executable, __file__, "--one", name], capture_output=True, text=True, check=True)
+        row = json.loads(made.stdout.splitlines()[-1])
+        worst = {key: max(worst[key], row[key]) for key in worst}
+        print(
+            f"{name}: {row['seconds']} s of processor time, {row['gigabytes']} GB, {row['redundant']} directions",
+            flush=True,
+        )
+    print(f"worst: {worst['seconds']} s, {worst['gigabytes']} GB")
+    return int(worst["seconds"] > SECONDS or worst["gigabytes"] > GIGABYTES)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

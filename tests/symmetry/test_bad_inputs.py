@@ -1,0 +1,122 @@
+"""What a count cannot tell is said: integers, NaN, jumps, shared weights, and a vocabulary that is too small."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import addnorm
+from addnorm.errors import InputError
+
+X = torch.randn(20, 5, 3, generator=torch.Generator().manual_seed(0))
+
+
+def seeded(*modules: nn.Module) -> nn.Sequential:
+    generator = torch.Generator().manual_seed(0)
+    made = nn.Sequential(*modules)
+    with torch.no_grad():
+        for each in made.parameters():
+            each.copy_(torch.randn(each.shape, generator=generator))
+    return made.eval()
+
+
+class Largest(nn.Module):
+    """The number of the largest entry."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.argmax(-1)
+
+
+class Sign(nn.Module):
+    """The sign of every entry."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.sign(x)
+
+
+class Twice(nn.Module):
+    """One map, used two times."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.map = nn.Linear(3, 3, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.map(torch.tanh(self.map(x)))
+
+
+class Stopped(nn.Module):
+    """A map whose result is cut off from its gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(3, 4), nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.first(x).detach())
+
+
+def test_integers_are_refused() -> None:
+    with pytest.raises(
+        InputError, match="expected a model that returns floating-point tensors, got Tensor with int64 only"
+    ):
+        addnorm.symmetries(seeded(nn.Linear(3, 4), Largest()), X)
+
+
+def test_nan_is_refused() -> None:
+    model = seeded(nn.Linear(3, 4))
+    with torch.no_grad():
+        next(model.parameters())[0, 0] = float("nan")
+    with pytest.raises(InputError, match=r"NaN|nan|finite"):
+        addnorm.symmetries(model, X)
+
+
+@pytest.mark.parametrize(
+    ("model", "names", "unread"),
+    [
+        (seeded(nn.Linear(3, 4), Sign(), nn.Linear(4, 2)), "0.weight, 0.bias", 16),
+        (Stopped().eval(), "first.weight, first.bias", 16),
+    ],
+    ids=["sign", "detach"],
+)
+def test_what_matters_by_jumps_is_named(model: nn.Module, names: str, unread: int) -> None:
+    found = addnorm.symmetries(model, X, points=1)
+    assert found.unread == unread
+    assert [each for each in found.notes if each.startswith(f"the outputs change with {names} but have no derivative")]
+
+
+def test_what_nothing_reads_is_not_named() -> None:
+    class Idle(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.idle, self.map = nn.Parameter(torch.ones(2)), nn.Linear(3, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.map(x)
+
+    found = addnorm.symmetries(Idle().eval(), X, points=1)
+    assert (found.unread, found.notes) == (2, ())
+
+
+def test_shared_weights_count_once_and_move_together() -> None:
+    found = addnorm.symmetries(Twice().eval(), X, points=1)
+    assert (found.parameters, found.redundant, found.refuted) == (9, 0, ())
+    tied = addnorm.preset("llama", vocab=11, width=4, depth=1, heads=1, hidden=3, max_seq=9, tied=True).build(seed=0)
+    made = addnorm.symmetries(tied.eval(), torch.arange(18).reshape(2, 9) % 11, points=1)
+    assert (made.explained, made.refuted) == (made.redundant, ())
+    assert made.parameters == sum(each.numel() for each in tied.parameters())
+
+
+def test_a_small_vocabulary_is_said() -> None:
+    sizes = {"width": 8, "depth": 1, "heads": 2, "kv_heads": 1, "hidden": 8, "max_seq": 9, "block": "parallel"}
+    few = addnorm.preset("llama", vocab=5, **sizes).build(seed=0).eval()
+    found = addnorm.symmetries(few, torch.arange(18).reshape(2, 9) % 5, points=1)
+    assert found.unexplained
+    assert [each for each in found.notes if "free on this vocabulary only" in each]
+    more = addnorm.preset("llama", vocab=40, **sizes).build(seed=0).eval()
+    found = addnorm.symmetries(more, torch.arange(40).reshape(5, 8), points=1)
+    assert (found.unexplained, found.notes) == ((), ())
+
+
+def test_no_names_have_no_numbers() -> None:
+    found = addnorm.symmetries(seeded(nn.Linear(3, 4)), X, points=1)
+    assert found.effective_of([]) == 0

@@ -1,0 +1,96 @@
+"""Claims that were once refuted or missing: what no reader reads, class tokens, batched products, and finite moves."""
+
+import pytest
+import torch
+from random_modules import inputs, module
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import addnorm
+
+X = torch.randn(24, 5, 4, generator=torch.Generator().manual_seed(0))
+
+
+class Residual(nn.Module):
+    """Two maps with a SiLU between, beside a sum, and a map to fewer numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.up, self.down, self.last = nn.Linear(4, 3), nn.Linear(3, 4), nn.Linear(4, 2, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(x + self.down(F.silu(self.up(x))))
+
+
+def test_what_no_reader_reads_is_a_family() -> None:
+    found = addnorm.symmetries(Residual().eval(), X)
+    # Two of four channels' directions reach no output: 2 · 3 numbers of the columns, and 2 of the bias.
+    assert {each.name: each.size for each in found.families} == {
+        "subspace that no reader reads": 6,
+        "redundant bias": 2,
+    }
+    assert (found.redundant, found.explained, found.refuted) == (8, 8, ())
+    moved, difference = found.move("subspace that no reader reads", 4, amount=2.0)
+    assert difference < 1e-9
+    before = Residual().double().get_parameter("down.weight")
+    assert float((moved.get_parameter("down.weight") - before).detach().norm()) > 0.1
+
+
+class Classified(nn.Module):
+    """A class token before the places, a norm with rotations, and a map."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.token = nn.Linear(4, 4, bias=False), nn.Parameter(torch.randn(1, 1, 4))
+        self.places, self.norm, self.last = nn.Parameter(torch.randn(1, 6, 4)), nn.RMSNorm(4), nn.Linear(4, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        whole = torch.cat([self.token.expand(len(x), 1, 4), self.first(x)], 1)
+        return self.last(self.norm(whole + self.places))
+
+
+def test_a_class_token_turns_with_the_stream() -> None:
+    found = addnorm.symmetries(Classified().eval(), X, points=1)
+    assert found.refuted == ()
+    turned = [each for family in found.families for each in family.members if "last.weight" in each.parameters]
+    # The gains, and the rotations of four channels, which move the token, the places and both maps.
+    assert [(each.size, "token" in each.parameters) for each in turned] == [(4, False), (6, True)]
+
+
+class Batched(nn.Module):
+    """Attention of two heads with a constant bias, heads and batch in one axis."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.query, self.key, self.value = (nn.Linear(4, 4, bias=False) for _ in range(3))
+        self.output = nn.Linear(4, 4, bias=False)
+        self.register_buffer("bias", torch.randn(1, 5, 5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        query, key, value = (
+            each(x).unflatten(-1, (2, 2)).transpose(1, 2).flatten(0, 1) for each in (self.query, self.key, self.value)
+        )
+        bias = self.get_buffer("bias").expand(len(query), -1, -1)
+        scores = torch.baddbmm(bias, query, key.transpose(1, 2), beta=1.0, alpha=0.5)
+        made = torch.bmm(scores.softmax(-1), value)
+        return self.output(made.unflatten(0, (-1, 2)).transpose(1, 2).flatten(-2))
+
+
+def test_heads_in_the_axis_of_the_batch() -> None:
+    found = addnorm.symmetries(Batched().eval(), X, points=1)
+    sizes = {each.name: each.size for each in found.families}
+    assert sizes == {"basis of queries and keys": 8, "basis of values": 8}
+    assert (found.redundant, found.explained, found.refuted) == (16, 16, ())
+
+
+@pytest.mark.parametrize(
+    ("seed", "explained"),
+    [(2002, 17), (2052, 28), pytest.param(2062, 29, marks=pytest.mark.thorough), (2165, 48), (10055, 41)],
+    ids=["gain beside a mean", "gain beside a basis", "tiny gain", "two null forms", "two kinds of windows"],
+)
+def test_a_representative_with_a_finite_move_is_found(seed: int, explained: int) -> None:
+    found = addnorm.symmetries(module(seed), inputs(seed), points=1)
+    assert (found.explained, found.refuted) == (explained, ())
