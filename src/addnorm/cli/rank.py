@@ -21,7 +21,7 @@ import tyro
 
 from addnorm.cli._text import page_width, paragraph, print_json, print_message
 from addnorm.errors import InputError
-from addnorm.words import command_line, plugin_options, spoken
+from addnorm.words import command_line, plugin_options, point_name, spoken
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ def _probabilities(probable: Mapping[tuple[str, str], Any], width: int) -> str:
     shares = [
         Column(name, t(f"verdict.{name}"), lambda share: f"{share:.3f}") for name in ("better", "equivalent", "worse")
     ]
-    names = [Column("variant", t("head.variant"), side="l"), Column("versus", t("head.other"), side="l")]
+    names = [Column("variant", t("head.variant"), point_name, side="l"), Column("versus", t("head.other"), side="l")]
     return "\n".join((filled(t("text.probabilities"), width), "", ResultTable([*names, *shares], rows).text(width)))
 
 

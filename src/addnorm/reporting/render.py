@@ -22,7 +22,7 @@ from addnorm.reporting.sections import front_of, pages, pages_of, sections, temp
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import CHECKPOINT_PAGE, LOG_PAGE, MODEL_PAGE, OF_ONE, UNLISTED, View
 from addnorm.version import __version__
-from addnorm.words import LANGUAGES, Phrases, phrases
+from addnorm.words import LANGUAGES, Phrases, phrases, point_name
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
@@ -254,6 +254,6 @@ def environment(folders: tuple[Path, ...]) -> Environment:
     )
     for name in ("fixed", "signed", "percent", "quantity", "times", "size", "moment", "iso"):
         made.globals[name] = getattr(numbers, name)
-    made.globals |= {"dash": dash, "shape": shape, "references": REFERENCES}
+    made.globals |= {"dash": dash, "shape": shape, "references": REFERENCES, "point_name": point_name}
     made.filters |= {"prose": prose, "breakable": _breakable}
     return made

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from addnorm.words import Phrases, phrases, translated
+from addnorm.words import Phrases, phrases, point_name, translated
 
 _MOST_NAMED = 4
 """Comparisons of one reason that are named; the others are counted."""
@@ -141,7 +141,7 @@ def missing_verdicts(ranking: Mapping[str, Any], t: Phrases | None = None) -> li
                 continue
             seen.add(pair)
             if not (too_few and comparison.get("reason_code") in _FEW_SEEDS):
-                pair_text = t("text.pair", variant=entry["variant"], other=reference)
+                pair_text = t("text.pair", variant=point_name(entry["variant"]), other=point_name(reference))
                 pairs.setdefault(comparison["reason"], []).append(pair_text)
     sentences = []
     for reason, named in pairs.items():

@@ -1,10 +1,11 @@
 """A tier's label in any language."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from addnorm.statistics import Ranking, Tier
-from addnorm.words import Phrases
+from addnorm.words import Phrases, point_name
 
 _LABELS = (
     ("level", re.compile(r"level with (?P<a>.*)")),
@@ -39,15 +40,19 @@ def tier_words(tier: Tier, ranking: Ranking) -> TierWords:
     return TierWords(key=tier.label, names={}, firm=tier.firm, bounded=bounded)
 
 
+def _shown(names: Mapping[str, str]) -> dict[str, str]:
+    return {place: point_name(name) for place, name in names.items()}
+
+
 def label_text(label: str, t: Phrases) -> str:
     """A tier's label in a language; the label as it is where it is none of the known ones."""
     for key, pattern in (*_LABELS, ("between", _BETWEEN)):
         if (matched := pattern.fullmatch(label)) is not None:
-            return t(f"tier.{key}", **matched.groupdict())
+            return t(f"tier.{key}", **_shown(matched.groupdict()))
     return t(f"tier.{label}") if label in ("open", "reference", "failed") else label
 
 
 def tier_text(tier: TierWords, t: Phrases) -> str:
     """The tier as one text."""
-    label = t(f"tier.{tier.key}", **tier.names)
+    label = t(f"tier.{tier.key}", **_shown(tier.names))
     return f"{label} {t('tier.not_firm')}" if tier.bounded and not tier.firm else label
