@@ -24,6 +24,7 @@ from addnorm.optimization.schedules import ScheduleSpec
 from addnorm.optimization.schedules.cosine import Cosine
 from addnorm.study.executor import ExecutorSpec
 from addnorm.study.foreign import ForeignSpec
+from addnorm.study.problems import plain_name
 from addnorm.study.tuning import Tuning
 
 AnyModel = ModelSpec | ForeignSpec
@@ -335,5 +336,5 @@ def _require_file_name(field: str, name: str) -> None:
             "study",
             field,
             "expected a name of at most 100 letters, digits, '.', '_' and '-' that begins with a letter or a digit, "
-            f"got {name!r}.",
+            f"got {name!r}.{plain_name(name)}",
         )

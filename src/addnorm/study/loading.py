@@ -176,6 +176,7 @@ def _read_file(file: Path, where: str) -> dict[str, Any]:
     problems = Problems(where)
     if not isinstance(content, dict):
         hint = full_width_hint(content) if isinstance(content, str) else ""
+        hint = hint or " Begin with the file that addnorm new --blank writes."
         raise InputError(f"{where}: $: expected a mapping, got {shown(content)}.{hint}")
     _check_names(content, FILE_FIELDS, "$", problems)
     profiles = content.get("profiles")

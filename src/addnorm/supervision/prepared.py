@@ -361,6 +361,6 @@ def _steps(study: Study, variant: str) -> int:
         own = f"variants.{variant}.training" if variant in study.variant_training else "training"
         raise InputError(
             f"study '{study.name}': $.{own}.{name}: expected a budget of at least one step of variant {variant!r} "
-            f"({what}), got {budget:g}."
+            f"({what}), got {budget:g}. Raise it, or set steps."
         )
     return steps
