@@ -8,6 +8,7 @@ For example:
     addnorm report runs/first
     addnorm report runs/first --lang zh --out paper/report.html
     addnorm report runs/first --pdf
+    addnorm report runs/first --site public
 """
 
 from dataclasses import dataclass
@@ -31,6 +32,9 @@ class Options:
     """Language of the report."""
     inspect: bool = True
     """Measure gradients and attention of runs without these measures, which takes seconds to minutes."""
+    site: Path | None = None
+    """Write every page of the study as files into this folder instead, in English and Chinese, for any web space: no server
+    program, no script. It opens from a disk too."""
     plugin: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     """Files with mechanisms of your own that the runs use; needed only to inspect them."""
     pdf: bool = False
@@ -46,6 +50,8 @@ def command(options: Options) -> int:
     browser = find_browser() if options.pdf else None  # its absence is reported before anything is measured
     is_study = isinstance(reader_of(options.dir), Reader)  # any other folder is reported before anything is measured
     not_inspected = _inspect_runs(options) if options.inspect and is_study else {}
+    if options.site is not None:
+        return _write_site(options.dir, options.site, as_json=options.json)
     report = addnorm.report(options.dir, out=options.out, lang=options.lang, say=print_message)
     pdf = None if browser is None else print_pdf(browser, report.html)
     if options.json:
@@ -64,6 +70,17 @@ def command(options: Options) -> int:
             print(f"Wrote {pdf}.")
         if report.left_out:
             print(f"Left out for lack of numbers: {', '.join(report.left_out)}.")
+    return 0
+
+
+def _write_site(folder: Path, to: Path, *, as_json: bool) -> int:
+    from addnorm.reporting.site import write_site
+
+    site = write_site(folder, to, say=print_message)
+    if as_json:
+        print_json({"site": str(site.index), "files": [str(path) for path in site.files]})
+    else:
+        print(f"Wrote {len(site.files)} files. Open {site.index}, or put the folder on a web space.")
     return 0
 
 

@@ -146,6 +146,7 @@ class Pages:
             language=view.language,
             own=_own(snapshot, view),
             pictures=view.report is None,
+            is_static=not view.is_live,
             link=view.link,
             folder=str(snapshot.path),
             titles=snapshot.titles,
@@ -235,8 +236,8 @@ def duration_in_words(words: Phrases, seconds: float | None) -> str:
 # Markup.join escapes each part, and `<wbr>` alone is taken as it is. Formatting the pieces into a plain string first
 # would let a variant named `<script>` through.
 def _breakable(name: str) -> Markup:
-    """A name of a grid, which may be broken after each setting."""
-    return Markup(",<wbr>").join(name.split(","))
+    """A name of a grid as people read it (`point_name`), which may be broken after each setting."""
+    return Markup(" ·<wbr> ").join(name.split(", "))
 
 
 @functools.cache
