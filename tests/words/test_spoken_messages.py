@@ -52,7 +52,7 @@ UNTRANSLATED_OUTPUT = {
     "export": 5,
     "inspect": 4,
     "judge": 7,
-    "list": 9,
+    "list": 8,
     "new": 1,
     "noise": 14,
     "rank": 1,

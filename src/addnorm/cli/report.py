@@ -20,6 +20,7 @@ import tyro
 from addnorm.cli._text import print_json, print_line, print_message
 from addnorm.errors import InputError
 from addnorm.reporting.drawing.browser import find_browser, print_pdf
+from addnorm.words import spoken
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def _write_site(folder: Path, to: Path, *, as_json: bool) -> int:
     if as_json:
         print_json({"site": str(site.index), "files": [str(path) for path in site.files]})
     else:
-        print(f"Wrote {len(site.files)} files. Open {site.index}, or put the folder on a web space.")
+        print(spoken()("printed.site", count=len(site.files), index=site.index))
     return 0
 
 

@@ -32,11 +32,11 @@ def tier_words(tier: Tier, ranking: Ranking) -> TierWords:
     bounded = tier.label.startswith(("above", "between", "below"))
     for key, pattern in _LABELS:
         if (matched := pattern.fullmatch(tier.label)) is not None:
-            return TierWords(key=key, names=matched.groupdict(), firm=tier.firm, bounded=bounded)
+            return TierWords(key=key, names=_shown(matched.groupdict()), firm=tier.firm, bounded=bounded)
     if tier.label.startswith("between ") and tier.gaps:
         lines = [" / ".join(line) for line in ranking.lines]
         names = {"a": lines[tier.gaps[0] - 1], "b": lines[tier.gaps[-1]]}
-        return TierWords(key="between", names=names, firm=tier.firm, bounded=True)
+        return TierWords(key="between", names=_shown(names), firm=tier.firm, bounded=True)
     return TierWords(key=tier.label, names={}, firm=tier.firm, bounded=bounded)
 
 
@@ -54,5 +54,5 @@ def label_text(label: str, t: Phrases) -> str:
 
 def tier_text(tier: TierWords, t: Phrases) -> str:
     """The tier as one text."""
-    label = t(f"tier.{tier.key}", **_shown(tier.names))
+    label = t(f"tier.{tier.key}", **tier.names)
     return f"{label} {t('tier.not_firm')}" if tier.bounded and not tier.firm else label
