@@ -1,4 +1,4 @@
-"""Which variants of a study are compared: `compare` of a study file, for the variants that its grid makes.
+"""Pairs of variants that a study compares: `compare` of a study file, for the variants that its grid makes.
 
 By default a point of a grid is compared with a reference at equal values of the axes that both have: of `depth × alpha`, each
 alpha at depth 2 with the reference at depth 2. A comparison across depths answers a question that nobody asked, and widens

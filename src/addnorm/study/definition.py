@@ -185,8 +185,9 @@ class Study:
     references: tuple[str, ...] = ()
     """The variants that all others are compared with; the first variant if empty."""
     compare: Literal["equal_axes", "all"] | tuple[tuple[str, str], ...] = field(default="equal_axes", metadata=_OMITTED)
-    """What is compared: points of a grid with a reference at equal values of the axes that both have (`equal_axes`), every
-    variant with every reference (`all`), or a list of pairs [variant, reference]. Only these share the error rate."""
+    """Comparisons that are made: of points of a grid with a reference at equal values of the axes that both have
+    (`equal_axes`), of every variant with every reference (`all`), or of a list of pairs [variant, reference]. Only these share
+    the error rate."""
     seeds: tuple[int, ...] = (0, 1, 2)
     replicate: tuple[int, ...] = ()
     """Seeds of a second batch, on which the variants of every found verdict are trained again; none if empty."""
