@@ -58,7 +58,9 @@ def write_site(path: str | Path, out: str | Path, *, say: Callable[[str], None] 
     for language in LANGUAGES:
         shown: set[Target] = set()
         # Which pages there are follows from their links: lists of a large study lead to pages of single models.
-        waiting = [(page, None) for page in pages_of(snapshot) if page != LOG_PAGE and not _is_of_one(page)]
+        waiting: list[Target] = [
+            (page, None) for page in pages_of(snapshot) if page != LOG_PAGE and not _is_of_one(page)
+        ]
         while waiting:
             target = waiting.pop()
             if target in shown:
