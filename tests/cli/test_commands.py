@@ -116,7 +116,7 @@ def test_list_studies_gives_their_profiles(capsys):
 
 def test_list_source_gives_title_and_address(capsys):
     _, out, _ = said(capsys, "list")
-    assert "docs/sources.md" in out
+    assert "`addnorm list source` lists the cited documents" in out
     _, out, _ = said(capsys, "list", "source")
     assert "Su (2023)\n    苏剑林" in out
     assert "    https://kexue.fm/archives/9577\n" in out

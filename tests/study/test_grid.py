@@ -127,7 +127,7 @@ WRONG = [
     ("  model.depht: [1, 2]", "$.grid.model.depht (line 9): no field 'depht', did you mean 'depth'? Known:"),
     ("  training.optimizer.learning_rat: [1]", "$.grid.training.optimizer.learning_rat (line 9): AdamW has no field 'learning_rat', did you mean 'learning_rate'? Known:"),
     ("  trainin.steps: [1]", "$.grid.trainin.steps (line 9): no field 'trainin', did you mean 'training'? Known: model, training,"),
-    ("  residual.alpha: [1, 2]", "$.grid.residual.alpha (line 9): Add has no field 'alpha'. Known: none."),
+    ("  residual.alpha: [1, 2]", "$.grid.residual.alpha (line 9): Add has no field 'alpha'. Write its kind: initial_state, scale. Known: none."),
     ("  model.depth: []", "$.grid.model.depth (line 9): expected at least one value, got an empty list. Add values, or remove the axis."),
     ("  model.depth: 3", "$.grid.model.depth (line 9): expected a list of values, got 3. Write [3]."),
     ("  model.depth:", "$.grid.model.depth (line 9): expected a list of values, got null."),
@@ -159,7 +159,7 @@ def test_mistakes_are_told_with_path_and_line(grid: str, expected: str, write: C
 
 def test_a_field_that_only_some_variants_have_is_told(write: Callable[[str], Path]) -> None:
     message = refusal(write("variants: {base: {}, scaled: {residual: scale}}\ngrid: {residual.alpha: [1, 2]}\n"))
-    assert message == "s.yaml: $.grid.residual.alpha (line 8): variant base: Add has no field 'alpha'. Known: none."
+    assert message == "s.yaml: $.grid.residual.alpha (line 8): variant base: Add has no field 'alpha'. Write its kind: initial_state, scale. Known: none."
 
 
 def test_a_grid_of_a_profile_or_a_variant_is_told_by_its_own_line(write: Callable[[str], Path]) -> None:
