@@ -256,5 +256,6 @@ def environment(folders: tuple[Path, ...]) -> Environment:
     for name in ("fixed", "signed", "percent", "quantity", "times", "size", "moment", "iso"):
         made.globals[name] = getattr(numbers, name)
     made.globals |= {"dash": dash, "shape": shape, "references": REFERENCES, "point_name": point_name}
+    made.globals["is_static"] = False  # of a page that a server gives
     made.filters |= {"prose": prose, "breakable": _breakable}
     return made
