@@ -159,7 +159,10 @@ def test_mistakes_are_told_with_path_and_line(grid: str, expected: str, write: C
 
 def test_a_field_that_only_some_variants_have_is_told(write: Callable[[str], Path]) -> None:
     message = refusal(write("variants: {base: {}, scaled: {residual: scale}}\ngrid: {residual.alpha: [1, 2]}\n"))
-    assert message == "s.yaml: $.grid.residual.alpha (line 8): variant base: Add has no field 'alpha'. Write its kind: initial_state, scale. Known: none."
+    assert (
+        message
+        == "s.yaml: $.grid.residual.alpha (line 8): variant base: Add has no field 'alpha'. Write its kind: initial_state, scale. Known: none."
+    )
 
 
 def test_a_grid_of_a_profile_or_a_variant_is_told_by_its_own_line(write: Callable[[str], Path]) -> None:

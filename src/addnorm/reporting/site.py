@@ -10,6 +10,7 @@ from markupsafe import escape
 from addnorm.errors import InputError, warn
 from addnorm.reporting.formats.names import file_name
 from addnorm.reporting.reader import Reader, reader_of
+from addnorm.reporting.reading.run_table import TableChoices
 from addnorm.reporting.render import STATIC, Pages
 from addnorm.reporting.sections import front_of, pages_of
 from addnorm.reporting.snapshot import Snapshot
@@ -32,15 +33,18 @@ class Site:
     files: tuple[Path, ...]
 
 
-def write_site(path: str | Path, out: str | Path, *, say: Callable[[str], None] = warn) -> Site:
-    """Write the pages of a study, or of measured checkpoints, as files, in every language.
+def write_site(
+    path: str | Path, out: str | Path, *, table: TableChoices | None = None, say: Callable[[str], None] = warn
+) -> Site:
+    """Write the pages of a study, of measured checkpoints, or of a table of runs as files, in every language.
 
     The pages are those of `addnorm watch`, without what needs a server: logs, forms, and updates. English is in the folder,
     Chinese in its folder `zh`.
 
     Args:
-        path: folder of a study, or one with measured checkpoints.
+        path: folder of a study, or one with measured checkpoints; or a table of runs.
         out: a new or empty folder, or one that holds an earlier site.
+        table: how a table of runs is read.
         say: receives a message if this look at the results cannot be recorded.
 
     Raises:
@@ -49,7 +53,7 @@ def write_site(path: str | Path, out: str | Path, *, say: Callable[[str], None] 
     """
     folder = Path(out)
     _require_free(folder)
-    reader = reader_of(Path(path))
+    reader = reader_of(Path(path), table)
     if isinstance(reader, Reader):
         record_peek(reader.study, say)  # before anything is shown
     for place in (folder, folder / "static", *(folder / code for code in list(LANGUAGES)[1:])):

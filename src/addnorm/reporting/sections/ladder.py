@@ -76,6 +76,7 @@ class LadderSection(Section):
 
     order = 30
     pages = ("overview", "ranking")
+    sources = frozenset({"study", "table"})
     in_report = None
     follows = frozenset({"ranking"})
     shows_results = True
