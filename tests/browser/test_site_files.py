@@ -32,6 +32,7 @@ def start(request: pytest.FixtureRequest, folder: Path) -> Iterator[str]:
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}/below/study"
     server.shutdown()
+    server.server_close()
 
 
 def test_every_page_is_reached_and_styled_without_a_fault(chromium: Any, start: str, folder: Path) -> None:
