@@ -34,7 +34,9 @@ def read_yaml(text: str, where: str) -> Any:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        hint = full_width_hint(text)
+        hint = full_width_hint(text) or _typing_hint(text)
+        if not hint and str(error.problem).startswith("mapping values"):
+            hint = " Its indentation, or a value without quotes above it, makes the line part of another."
         raise InputError(f"{where}{line}: not valid YAML: {error.problem or error.context}.{hint}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         # PyYAML raises ValueError for a date such as 2001-99-99, RecursionError for hundreds of nested levels.
@@ -120,6 +122,16 @@ def in_ascii(text: str) -> str:
         {ord("【"): "[", ord("】"): "]", ord("“"): '"', ord("”"): '"'}
     )
     return re.sub(r"([,:])(?=\S)", r"\1 ", plain) if plain != text else text
+
+
+def _typing_hint(text: str) -> str:
+    """Point to what is often typed and is no YAML: tabs before a line, a name without a space behind its colon."""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if re.match(r" *\t", line):
+            return f" Line {number} begins with a tab: write spaces."
+        if re.match(r" *[A-Za-z_]\w*:[^\s/]", line):
+            return f" Line {number} has no space behind its colon: write one."
+    return ""
 
 
 def full_width_hint(text: str) -> str:

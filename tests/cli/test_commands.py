@@ -117,7 +117,7 @@ def test_list_studies_gives_their_profiles(capsys):
 
 def test_list_source_gives_title_and_address(capsys):
     _, out, _ = said(capsys, "list")
-    assert "docs/sources.md" in out
+    assert "`addnorm list source` lists the cited documents" in out
     _, out, _ = said(capsys, "list", "source")
     assert "Su (2023)\n    苏剑林" in out
     assert "    https://kexue.fm/archives/9577\n" in out
@@ -220,15 +220,25 @@ def test_reindex(finished, tmp_path, capsys):
 
 def test_export_and_load_give_the_trained_model(finished, tmp_path, capsys):
     import torch
+    import yaml
     from safetensors.torch import load_file
 
     import addnorm
     from addnorm.store import StudyFolder
+    from addnorm.store.events import read_events
 
     run = StudyFolder(finished).runs()[1]
     code, out, _ = said(capsys, "export", str(run.path), "--to", str(tmp_path / "model"), "--json")
     assert code == 0
-    assert json.loads(out)["files"] == ["model.json", "model.safetensors", "tokenizer.json"]
+    assert json.loads(out)["files"] == ["README.md", "model.json", "model.safetensors", "tokenizer.json"]
+    card = (tmp_path / "model" / "README.md").read_text(encoding="utf-8")
+    head = yaml.safe_load(card.split("---")[1])
+    assert head == {"library_name": "addnorm", "tags": ["addnorm"]}
+    assert "model = addnorm.load('model')" in card
+    last = [event for event in read_events(run.events_path)[0] if event["type"] == "eval"][-1]
+    assert f"| Loss | {last['loss']:.5g} |" in card
+    assert run.spec["spec"]["data_hash"] in card
+    assert str(run.path.parent) not in card, "no path of this machine"
     model = addnorm.load(tmp_path / "model")
     sizes = {"width": 16, "depth": 2, "heads": 2, "kv_heads": 1, "hidden": 16, "max_seq": 16, "vocab": 256}
     assert addnorm.load_spec(tmp_path / "model") == addnorm.preset("v4m5", **sizes)

@@ -247,6 +247,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
         rank([*results, *close], references=["base"], margin=1e-5, design=SeedsInStages.planned((0, 1, 2), 20)),
         rank([*accurate, *exact], references=["base"], assumed_sd=0.01),
         with_rare_fields(rank(results, references=["base"], second=(7, 8, 9)), outcome),
+        rank(results, references=["base"], pairs=[(results[-1].variant, "base")]),
     ):
         said = {"answer": [*map(str, conclusion(ranking))], "next": next_step(ranking).to_json()}
         found["rank"].append(json.loads(json.dumps({**ranking.to_json(), **said})))

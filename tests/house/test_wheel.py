@@ -1,7 +1,11 @@
 """What is installed is whole: files that are no Python are easily left out of a wheel, and only users would notice."""
 
+import email
+import re
+import runpy
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -51,7 +55,9 @@ def test_the_wheel_holds_every_file_of_the_package(wheel: Path) -> None:
         for path in (SOURCE / "addnorm").rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    assert held == written
+    guides = {f"addnorm/guide/{path.name}" for path in (ROOT / "docs" / "guide").glob("*.md")}
+    assert len(guides) > 20
+    assert held == written | guides
     assert {
         "addnorm/py.typed",
         "addnorm/SKILL.md",
@@ -64,6 +70,59 @@ def test_the_wheel_holds_every_file_of_the_package(wheel: Path) -> None:
         "addnorm/reporting/templates/base.html",
         "addnorm/words/zh/pages.toml",
     } <= held
+
+
+def test_the_package_index_gets_a_page_without_relative_addresses(wheel: Path) -> None:
+    """An index has the description alone: a link to `docs/guide/study.md` would lead nowhere."""
+    with zipfile.ZipFile(wheel) as content:
+        (name,) = (name for name in content.namelist() if name.endswith(".dist-info/METADATA"))
+        metadata = email.message_from_bytes(content.read(name))
+    text = str(metadata.get_payload())
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    assert "A PyTorch library for how a Transformer's layers are connected" in text
+    outside_code = re.sub(r"^```.*?^```$|^(?: {4}.*\n)+", "", text, flags=re.S | re.M)
+    targets = re.findall(r"\]\(([^)\s]+)\)", outside_code)
+    assert [target for target in targets if not target.startswith(("https://", "http://", "#", "mailto:"))] == []
+    assert "addnorm run residual-scores --out runs/first" in text, "code is as it was"
+
+
+def test_links_of_the_page_name_the_repository_where_it_is_known() -> None:
+    page = runpy.run_path(str(ROOT / "docs" / "package_page.py"))["page"]
+    text = "[Guide](docs/a.md#b), ![x](docs/x.png), [web](https://e.org), [here](#there), [`A`](A.md) `[t](u)`\n\n    [c](d)\n"
+    assert page(text, None, "1.0") == (
+        "Guide (`docs/a.md#b`), , [web](https://e.org), [here](#there), `A.md` `[t](u)`\n\n    [c](d)\n"
+    )
+    assert page(text, "https://host/o/r/", "1.0") == (
+        "[Guide](https://host/o/r/blob/v1.0/docs/a.md#b), ![x](https://host/o/r/raw/v1.0/docs/x.png), [web](https://e.org), "
+        "[here](#there), [`A`](https://host/o/r/blob/v1.0/A.md) `[t](u)`\n\n    [c](d)\n"
+    )
+
+
+def test_what_help_and_messages_name_is_in_the_wheel() -> None:
+    """A file of docs/ is in the repository alone: help and messages name a command, or a guide that the wheel has."""
+    from addnorm.cli.list import guides
+
+    named = set()
+    for path in [*(SOURCE / "addnorm" / "cli").rglob("*.py"), *(SOURCE / "addnorm" / "words").rglob("*.toml")]:
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"docs/(?!learned_numbers\.py|answers\.py)[\w/-]+\.md", text), path
+        named |= set(re.findall(r"`addnorm list guide/([a-z][\w-]*)`", text))
+    assert named
+    assert named <= set(guides())
+
+
+@pytest.mark.thorough
+def test_the_sdist_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "hatchling", "build"]
+    subprocess.run([*build, "-t", "sdist", "-d", str(tmp_path)], cwd=ROOT, check=True, capture_output=True)
+    (archive,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(archive) as content:
+        content.extractall(tmp_path / "unpacked", filter="data")
+    (root,) = (tmp_path / "unpacked").iterdir()
+    subprocess.run([*build, "-t", "wheel", "-d", str(tmp_path)], cwd=root, check=True, capture_output=True)
+    (again,) = tmp_path.glob("*.whl")
+    one, other = ({each.filename: each.CRC for each in zipfile.ZipFile(path).infolist()} for path in (wheel, again))
+    assert one == other
 
 
 def test_the_page_is_served_whole_from_the_wheel(wheel: Path, tmp_path: Path) -> None:

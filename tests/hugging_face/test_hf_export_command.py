@@ -68,6 +68,7 @@ def test_another_run_says_what_it_needs(finished, tmp_path, capsys) -> None:
     assert "one thing: scores: expected 'own', got 'weighted'" in result["notes"][0]
     assert "scores of earlier layers" in result["notes"][1]
     assert set(result["files"]) == {
+        "README.md",
         "config.json",
         "generation_config.json",
         "model.safetensors",

@@ -97,7 +97,7 @@ WRONG: list[tuple[Any, Any, str]] = [
     (Pair, {"left": 1, True: 2}, "$: expected names that are texts, got true. Put it in quotes."),
     (Everything, {"named": {3: {"left": 1}}}, "$.named: expected names that are texts, got 3. Put it in quotes."),
     # types, taken exactly
-    (Everything, {"number": "0.5"}, "$.number: expected a finite number, got '0.5'."),
+    (Everything, {"number": "0.5"}, "$.number: expected a finite number, got '0.5'. Write 0.5 without quotes."),
     (Everything, {"number": True}, "$.number: expected a finite number, got true."),
     (Everything, {"number": None}, "$.number: expected a finite number, got null."),
     (Everything, {"number": float("inf")}, "$.number: expected a finite number, got inf."),

@@ -2,6 +2,7 @@
 
 # ruff: noqa: E501 - tables of whole messages
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,13 @@ from typing import Any
 import pytest
 import yaml
 
+import addnorm
 from addnorm.cli import main
 from addnorm.errors import InputError
 from addnorm.optimization.optimizers.adamw import AdamW
 from addnorm.optimization.optimizers.sgd import Sgd
 from addnorm.residual.scale import Scale
+from addnorm.study.encoding import digest
 from addnorm.study.expansion import expand, run_name
 from addnorm.study.loading import load_study
 from addnorm.supervision.prepared import prepare_study
@@ -124,7 +127,7 @@ WRONG = [
     ("  model.depht: [1, 2]", "$.grid.model.depht (line 9): no field 'depht', did you mean 'depth'? Known:"),
     ("  training.optimizer.learning_rat: [1]", "$.grid.training.optimizer.learning_rat (line 9): AdamW has no field 'learning_rat', did you mean 'learning_rate'? Known:"),
     ("  trainin.steps: [1]", "$.grid.trainin.steps (line 9): no field 'trainin', did you mean 'training'? Known: model, training,"),
-    ("  residual.alpha: [1, 2]", "$.grid.residual.alpha (line 9): Add has no field 'alpha'. Known: none."),
+    ("  residual.alpha: [1, 2]", "$.grid.residual.alpha (line 9): Add has no field 'alpha'. Write its kind: initial_state, scale. Known: none."),
     ("  model.depth: []", "$.grid.model.depth (line 9): expected at least one value, got an empty list. Add values, or remove the axis."),
     ("  model.depth: 3", "$.grid.model.depth (line 9): expected a list of values, got 3. Write [3]."),
     ("  model.depth:", "$.grid.model.depth (line 9): expected a list of values, got null."),
@@ -156,7 +159,10 @@ def test_mistakes_are_told_with_path_and_line(grid: str, expected: str, write: C
 
 def test_a_field_that_only_some_variants_have_is_told(write: Callable[[str], Path]) -> None:
     message = refusal(write("variants: {base: {}, scaled: {residual: scale}}\ngrid: {residual.alpha: [1, 2]}\n"))
-    assert message == "s.yaml: $.grid.residual.alpha (line 8): variant base: Add has no field 'alpha'. Known: none."
+    assert (
+        message
+        == "s.yaml: $.grid.residual.alpha (line 8): variant base: Add has no field 'alpha'. Write its kind: initial_state, scale. Known: none."
+    )
 
 
 def test_a_grid_of_a_profile_or_a_variant_is_told_by_its_own_line(write: Callable[[str], Path]) -> None:
@@ -190,14 +196,136 @@ def test_plan_counts_the_points_and_a_grid_is_trained_and_ranked(write: Any, tmp
     assert main(["plan", str(file)]) == 0
     out = capsys.readouterr().out
     assert "tiny: 4 runs (2 variants x 2 seeds), 6 steps of 32 tokens each" in out
-    assert "base, learning_rate 1e-2  0.01" in out
+    assert "base · learning_rate 1e-2  0.01" in out
     folder = train_here(load_study(file), tmp_path / "out")
     assert {status.state for status in folder.statuses()} == {"finished"}
     assert main(["rank", str(folder.path)]) == 0
-    assert "base, learning_rate 1e-2" in capsys.readouterr().out
+    assert "base · learning_rate 1e-2" in capsys.readouterr().out
     assert main(["report", str(folder.path), "--no-inspect"]) == 0
     again = load_study(folder.path / "report" / "study.yaml")
     assert prepare_study(again, tmp_path / "again").plan["plan_hash"] == folder.plan_hash
     assert yaml.safe_load((folder.path / "report" / "study.yaml").read_text(encoding="utf-8"))[
         "variants"
     ].keys() == set(load_study(file).variants)
+
+
+DEPTHS = """variants:
+  base: {}
+  scaled: {residual: scale, grid: {residual.alpha: [0.5, 2.0]}}
+grid:
+  model.depth: [1, 2]
+references: [base]
+"""
+AT_EQUAL_DEPTH = tuple(
+    (f"scaled, depth {depth}, alpha {alpha}", f"base, depth {depth}") for depth in (1, 2) for alpha in (0.5, 2.0)
+)
+
+
+class TestCompare:
+    """`compare`: points at equal values of the axes that both have, unless the file asks otherwise."""
+
+    def test_points_are_compared_at_equal_shared_axes(self, write: Callable[[str], Path]) -> None:
+        study = load_study(write(DEPTHS))
+        assert study.references == ("base, depth 1", "base, depth 2")
+        assert study.pairs == AT_EQUAL_DEPTH
+        assert load_study(write(DEPTHS.replace("references: [base]\n", ""))).pairs == AT_EQUAL_DEPTH, (
+            "the first variant"
+        )
+
+    def test_an_axis_is_the_field_and_a_value_is_the_number(self, write: Callable[[str], Path]) -> None:
+        study = load_study(
+            write("""variants:
+  base: {grid: {training: {optimizer: {learning_rate: [1e-3, 0.003]}}}}
+  scaled: {residual: scale, grid: {training.optimizer.learning_rate: [0.001, 3.0e-3]}}
+references: [base]
+""")
+        )
+        assert [tuple(name.partition(" ")[2] for name in pair) for pair in study.pairs] == [
+            ("learning_rate 0.001", "learning_rate 1e-3"),
+            ("learning_rate 0.003", "learning_rate 0.003"),
+        ]
+
+    @pytest.mark.parametrize(
+        "file",
+        [
+            DEPTHS + "compare: all\n",
+            DEPTHS.replace("[base]", "['base, depth 1']"),  # a point named alone is compared with all
+            "variants: {base: {}, deep: {grid: {depth: [3, 4]}}}\n",  # no axis is shared
+            "variants: {base: {grid: {depth: [3, 4]}}}\n",  # points of one variant alone
+            "variants: {base: {}, scaled: {residual: scale}}\n",
+        ],
+    )
+    def test_otherwise_every_variant_is_compared_with_every_reference(
+        self, file: str, write: Callable[[str], Path]
+    ) -> None:
+        assert load_study(write(file)).pairs == ()
+
+    def test_pairs_may_be_listed_by_variant_or_by_point(self, write: Callable[[str], Path]) -> None:
+        file = DEPTHS.replace("references: [base]\n", "")
+        by_variant = load_study(write(file + "compare: [[scaled, base]]\n"))
+        assert by_variant.pairs == AT_EQUAL_DEPTH
+        assert by_variant.references == ("base, depth 1", "base, depth 2")
+        point, reference = "scaled, depth 1, alpha 2.0", "scaled, depth 1, alpha 0.5"
+        by_point = load_study(write(file + f"compare: [['{point}', '{reference}']]\n"))
+        assert (by_point.pairs, by_point.references) == (((point, reference),), (reference,))
+
+    @pytest.mark.parametrize(
+        ("compare", "expected"),
+        [
+            ("some", "$.compare: expected one of 'equal_axes', 'all' or a list"),
+            ("[[scald, base]]", "$.compare[0]: no variant 'scald', did you mean 'scaled'?"),
+            (
+                "[[scaled, base], [base, scaled]]",
+                "$.compare[1]: expected a reference as the second of the pair, got 'scaled'.",
+            ),
+            ("[[base, base]]", "$.compare[0]: expected two variants, got 'base' twice."),
+        ],
+    )
+    def test_mistakes_are_told(self, compare: str, expected: str, write: Callable[[str], Path]) -> None:
+        assert expected in refusal(write(DEPTHS + f"compare: {compare}\n"))
+
+    def test_pairs_are_frozen_ranked_shown_and_written_again(
+        self, write: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        file = write(DEPTHS.replace("variants:", "seeds: [0, 1, 2]\nvariants:").replace("seeds: [0, 1]\n", ""))
+        file.write_text(file.read_text().replace("seeds: [0, 1]\n", ""))
+        assert main(["plan", str(file)]) == 0
+        assert "Compared: 4 pairs of a variant with a reference (compare: equal_axes)" in capsys.readouterr().out
+        folder = train_here(load_study(file), tmp_path / "out")
+        assert folder.plan["pairs"] == [list(pair) for pair in AT_EQUAL_DEPTH]
+        ranking = addnorm.rank(folder.path)
+        assert ranking.family == 4
+        assert {(row.variant, other) for row in ranking.variants for other in row.versus} == set(AT_EQUAL_DEPTH)
+        assert addnorm.rank(folder.path, references=["base, depth 2"]).family == 2
+        assert addnorm.rank(folder.path, references=["scaled, depth 1, alpha 0.5"]).family == 5
+        assert main(["rank", str(folder.path)]) == 0
+        out = capsys.readouterr().out
+        assert "scaled · depth 1 · alpha 0.5  base · depth 1" in out
+        assert "4 of 9 comparisons with a reference are made" in out
+        assert main(["report", str(folder.path), "--no-inspect"]) == 0
+        report = folder.path / "report"
+        assert "against its reference" in (report / "report.html").read_text(encoding="utf-8")
+        again = load_study(report / "study.yaml")
+        assert (again.pairs, again.references) == (AT_EQUAL_DEPTH, study_references(folder.plan))
+        assert prepare_study(again, tmp_path / "again").plan["plan_hash"] == folder.plan_hash
+
+    def test_a_study_of_an_earlier_version_goes_on_with_its_family(
+        self, write: Callable[[str], Path], tmp_path: Path
+    ) -> None:
+        study = load_study(write(DEPTHS))
+        folder = train_here(study, tmp_path / "out")
+        left = ("pairs", "plan_hash", "addnorm_version", "format")
+        earlier = {name: value for name, value in folder.plan.items() if name not in left}
+        written = {**folder.plan, "plan_hash": digest(earlier)}
+        del written["pairs"]
+        (folder.path / "study.json").write_text(json.dumps(written), encoding="utf-8")
+        assert prepare_study(study, folder.path).plan["plan_hash"] == digest(earlier)
+        assert addnorm.rank(folder.path).family == 9
+        other = load_study(write(DEPTHS + "compare: all\n"))
+        assert prepare_study(other, folder.path).plan["plan_hash"] != digest(earlier), (
+            "what the file asks for is not ignored"
+        )
+
+
+def study_references(plan: Any) -> tuple[str, ...]:
+    return tuple(plan["references"])

@@ -1,12 +1,15 @@
 """The catalogue of phrases: every key is used and known, placeholders agree, missing translations are listed."""
 
+import ast
 import json
 import pickle
 import re
 import string
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
+import jinja2
 import pytest
 
 import addnorm
@@ -70,6 +73,51 @@ def test_translations_are_of_known_phrases_and_have_their_placeholders(language:
             assert places(text) == places(english[key]), key
         else:
             assert key.partition(".")[0] in DEFINED_ELSEWHERE, key
+
+
+def test_translated_messages_have_the_placeholders_of_their_english() -> None:
+    for language in TRANSLATIONS:
+        messages = {
+            key.removeprefix("message."): text for key, text in _read(language).items() if "message." in key[:8]
+        }
+        assert len(messages) > 100
+        assert [english for english, text in messages.items() if places(text) != places(english)] == []
+
+
+def python_calls() -> Iterator[tuple[str, str, set[str]]]:
+    """Place, key and the names of the values of every call in Python that names a phrase and all of its values."""
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Call) or not node.args or not isinstance(node.args[0], ast.Constant):
+                continue
+            function = node.func.id if isinstance(node.func, ast.Name) else ""
+            is_phrases = isinstance(node.func, ast.Call) and getattr(node.func.func, "id", "") in ("phrases", "spoken")
+            key = node.args[0].value
+            if (function in ("say", "t", "words") or is_phrases) and isinstance(key, str):
+                given = {keyword.arg for keyword in node.keywords}
+                if None not in given and len(node.args) == 1:  # ** and a mapping are seen when they are called
+                    where = f"{path.relative_to(SOURCE)}:{node.lineno}"
+                    yield where, f"note.{key}" if function == "say" else key, {str(name) for name in given}
+
+
+def template_calls() -> Iterator[tuple[str, str, set[str]]]:
+    """The same of templates."""
+    for path in SOURCE.rglob("*.html"):
+        for node in jinja2.Environment().parse(path.read_text(encoding="utf-8")).find_all(jinja2.nodes.Call):
+            key = node.args[0] if node.args else None
+            is_phrase = isinstance(node.node, jinja2.nodes.Name) and node.node.name == "t"
+            if is_phrase and isinstance(key, jinja2.nodes.Const) and node.dyn_kwargs is None:
+                yield f"{path.name}:{node.lineno}", key.value, {keyword.key for keyword in node.kwargs}
+
+
+def test_callers_give_the_values_that_a_phrase_has_places_for() -> None:
+    english = _read("en")
+    calls = [call for call in (*python_calls(), *template_calls()) if call[1] in english]
+    assert len(calls) > 700
+    # A phrase without values is returned as it is, so a caller may show its places: none of these is found here.
+    assert [
+        (where, key, given ^ places(english[key])) for where, key, given in calls if given != places(english[key])
+    ] == []
 
 
 @pytest.mark.parametrize("language", TRANSLATIONS)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from addnorm.cli._text import duration, on_screen, quantity
 from addnorm.reporting.formats.table import Column, ResultTable
-from addnorm.words import spoken, translated
+from addnorm.words import point_name, spoken, translated
 
 if TYPE_CHECKING:
     from addnorm.supervision.cluster_estimate import Cluster, ClusterEstimate, VariantOnCluster
@@ -20,7 +20,7 @@ def cluster_table(estimate: "ClusterEstimate", cluster: "Cluster") -> str:
     """Format the estimate, with a remedy for every variant that does not fit."""
     t = spoken()
     columns = (
-        Column("variant", t("head.variant"), side="l"),
+        Column("variant", t("head.variant"), point_name, side="l"),
         Column("parameters", t("head.parameters"), quantity),
         Column("flops", "FLOPs", quantity),
         Column("peak_bytes", t("head.memory"), in_bytes),
@@ -85,7 +85,7 @@ def redundant_biases(audits: Mapping[str, Mapping[str, Any]]) -> str:
     if all(audit.get("size") == 0 for audit in audits.values()):
         return t("estimate.no_biases")
     columns = (
-        Column("variant", t("head.variant"), side="l"),
+        Column("variant", t("head.variant"), point_name, side="l"),
         Column("size", t("head.bias_scalars")),
         Column("joint_null", t("head.can_go")),
         Column("redundant", t("head.cannot_matter"), side="l"),

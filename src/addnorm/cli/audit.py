@@ -43,7 +43,7 @@ class Options:
     config: str | None = None
     """JSON table of configuration fields, for transformers:CLASS."""
     inputs: Path | None = None
-    """JSON file that describes the example inputs, in place of derived inputs; see docs/guide/audit.md."""
+    """JSON file that describes the example inputs, in place of derived inputs; see `addnorm list guide/audit`."""
     observe: Literal["logits", "softmax", "loss"] = "logits"
     """The quantity that must not change: the output, its softmax, or the loss that the model returns."""
     training: bool = False

@@ -20,10 +20,13 @@ import tyro
 from addnorm.catalogue import ROOMS, Doc, Room, preset_docs, room
 from addnorm.cli._text import on_screen, print_json
 from addnorm.reporting.formats.table import Column, ResultTable, at
+from addnorm.words import spoken
 
 LEARNED_NUMBERS = Path(__file__).parents[1] / "insight" / "learned_numbers.json"
 """Written by docs/learned_numbers.py."""
 SKILL = Path(__file__).parents[1] / "SKILL.md"
+_GUIDES = (Path(__file__).parents[1] / "guide", Path(__file__).parents[3] / "docs" / "guide")
+"""The guides in a wheel, and in a checkout."""
 """Instructions for programs, in the form of Agent Skills."""
 SCHEMAS = Path(__file__).parents[1] / "schemas"
 """JSON schemas of the answers, written by docs/answers.py."""
@@ -32,7 +35,8 @@ SCHEMAS = Path(__file__).parents[1] / "schemas"
 @dataclass(frozen=True)
 class Options:
     room: Annotated[str | None, tyro.conf.Positional] = None
-    """`study`, `study-file`, `preset`, `source`, `skill`, `schema`, or a room such as `residual`; all rooms if not given."""
+    """`study`, `study-file`, `preset`, `source`, `skill`, `schema`, `guide`, `guide/NAME`, or a room such as `residual`; all
+    rooms if not given."""
     plugin: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     """Files with mechanisms of your own, to be listed as well."""
     json: bool = False
@@ -51,9 +55,7 @@ def command(options: Options) -> int:
         else:
             columns = (Column("room", side="l", value=at(0)), Column("kinds", None, ", ".join, "l", at(1)))
             print(on_screen(ResultTable(columns, list(rooms.items()))))
-            print(
-                "\n`addnorm list ROOM` describes each kind; `addnorm list source` lists the cited documents (docs/sources.md)."
-            )
+            print(f"\n{spoken()('printed.rooms')}")
         return 0
     if options.room == "study-file":
         _print_study_file(json=options.json)
@@ -64,6 +66,9 @@ def command(options: Options) -> int:
         return 0
     if options.room == "schema":
         _print_schemas(json=options.json)
+        return 0
+    if options.room == "guide" or options.room.startswith("guide/"):
+        _print_guides(options.room.partition("/")[2], json=options.json)
         return 0
     entries = _entries(options.room)
     if options.json:
@@ -95,6 +100,36 @@ def _print_schemas(*, json: bool) -> None:
         return
     columns = (Column("schema", side="l", value=at(0)), Column("answer of", None, at("title"), "l", at(1)))
     print(on_screen(ResultTable(columns, list(schemas().items()))))
+
+
+def guides() -> dict[str, Path]:
+    """The guides by name, `study` in English and `study.zh-CN` in Chinese."""
+    folder = next(folder for folder in _GUIDES if folder.is_dir())
+    return {path.stem: path for path in sorted(folder.glob("*.md"))}
+
+
+def _print_guides(name: str, *, json: bool) -> None:
+    from addnorm.errors import UnknownName
+
+    known = guides()
+    if not name:
+        rows = [
+            (each, path.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ")) for each, path in known.items()
+        ]
+        if json:
+            print_json({each: {"title": title, "path": str(known[each])} for each, title in rows})
+        else:
+            print(
+                on_screen(
+                    ResultTable((Column("guide", side="l", value=at(0)), Column("title", side="l", value=at(1))), rows)
+                )
+            )
+            print(f"\n{spoken()('printed.one_guide')}")
+        return
+    if name not in known:
+        raise UnknownName("guide", name, known)
+    text = known[name].read_text(encoding="utf-8")
+    print_json({"guide": name, "text": text}) if json else print(text, end="")
 
 
 def _print_study_file(*, json: bool) -> None:
@@ -130,7 +165,7 @@ def _entries(name: str) -> list[dict[str, Any]]:
     if name not in ROOMS:
         from addnorm.errors import UnknownName
 
-        raise UnknownName("room", name, ("study", "study-file", "preset", "source", "skill", "schema", *ROOMS))
+        raise UnknownName("room", name, ("study", "study-file", "preset", "source", "skill", "schema", "guide", *ROOMS))
     chosen: Room = room(name)
     docs: list[Doc] = [chosen.doc(kind) for kind in chosen.kinds()]
     counts = json.loads(LEARNED_NUMBERS.read_text(encoding="utf-8"))

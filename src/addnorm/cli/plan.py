@@ -19,7 +19,7 @@ import tyro
 
 from addnorm.cli._text import duration, on_screen, paragraph, print_json, quantity
 from addnorm.reporting.formats.table import Column, ResultTable
-from addnorm.words import phrases, spoken
+from addnorm.words import phrases, point_name, spoken
 
 if TYPE_CHECKING:
     from addnorm.study.definition import Study
@@ -91,6 +91,7 @@ def command(options: Options) -> int:
             | ({"learned": _learned(compared, large)} if options.numbers else {})
             | {"start": {name: check.to_json() for name, check in _starts(compared, but=large).items()}}
             | {"notes": notes}
+            | ({"pairs": [list(pair) for pair in study.pairs]} if study.pairs else {})
         )
         return 0
     t = spoken()
@@ -98,7 +99,7 @@ def command(options: Options) -> int:
         "estimate.title", study=estimate.study, runs=estimate.runs, factors=_counted(estimate), length=_length(first)
     )
     print(title, end="\n\n")
-    variant = Column("variant", t("head.variant"), side="l")
+    variant = Column("variant", t("head.variant"), point_name, side="l")
     costs = (
         Column("flops_per_token", t("head.flops_per_token"), quantity),
         Column("peak_bytes", t("head.peak_memory"), in_bytes),
@@ -116,6 +117,9 @@ def command(options: Options) -> int:
         print()
         titles = [{"variant": name, "title": title} for name, title in study.titles.items()]
         print(on_screen(ResultTable([variant, Column("title", t("head.title"), side="l")], titles)))
+    if study.pairs:
+        compare = study.compare if isinstance(study.compare, str) else t("estimate.listed")
+        print(f"\n{paragraph(t('estimate.pairs', pairs=len(study.pairs), compare=compare))}")
     if given:
         print(f"\n{t('estimate.budgets')}\n")
         print(on_screen(_budgets(first, given)))
@@ -182,7 +186,7 @@ def _budgets(estimate: "CostEstimate", given: Mapping[str, Mapping[str, int | fl
 
     t = spoken()
     columns = (
-        Column("variant", t("head.variant"), side="l"),
+        Column("variant", t("head.variant"), point_name, side="l"),
         Column("budget", t("head.budget"), side="l", value=budget),
         Column("steps", t("head.steps")),
         Column("tokens", t("head.tokens"), quantity),

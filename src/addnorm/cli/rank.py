@@ -24,7 +24,7 @@ from addnorm.cli._rank.choices import TableOptions
 from addnorm.cli._text import page_width, paragraph, print_json, print_message
 from addnorm.errors import InputError
 from addnorm.reporting.formats.table import Column, ResultTable
-from addnorm.words import Phrases, command_line, phrases, plugin_options, spoken
+from addnorm.words import Phrases, command_line, phrases, plugin_options, point_name, spoken
 
 Answer = tuple[dict[str, Any], Callable[[Mapping[str, Any], int], str], Callable[[Mapping[str, Any]], str]]
 """The JSON of another question, and what writes it as text and as LaTeX."""
@@ -143,7 +143,7 @@ def _posterior_table(probable: Mapping[tuple[str, str], Any], t: Phrases) -> Res
     shares = [
         Column(name, t(f"verdict.{name}"), lambda share: f"{share:.3f}") for name in ("better", "equivalent", "worse")
     ]
-    names = [Column("variant", t("head.variant"), side="l"), Column("versus", t("head.other"), side="l")]
+    names = [Column("variant", t("head.variant"), point_name, side="l"), Column("versus", t("head.other"), side="l")]
     return ResultTable([*names, *shares], rows)
 
 

@@ -8,6 +8,7 @@ For example:
     addnorm report runs/first
     addnorm report runs/first --lang zh --out paper/report.html
     addnorm report runs/first --pdf
+    addnorm report runs/first --site public
     addnorm report results.csv --columns variant=model,loss=val_loss
 """
 
@@ -21,6 +22,8 @@ from addnorm.cli._rank.choices import TableOptions
 from addnorm.cli._text import print_json, print_line, print_message
 from addnorm.errors import InputError
 from addnorm.reporting.drawing.browser import find_browser, print_pdf
+from addnorm.reporting.reading.run_table import TableChoices
+from addnorm.words import spoken
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,9 @@ class Options(TableOptions):
     """Language of the report."""
     inspect: bool = True
     """Measure gradients and attention of runs without these measures, which takes seconds to minutes."""
+    site: Path | None = None
+    """Write every page of the study as files into this folder instead, in English and Chinese, for any web space: no server
+    program, no script. It opens from a disk too."""
     plugin: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     """Files with mechanisms of your own that the runs use; needed only to inspect them."""
     pdf: bool = False
@@ -53,6 +59,8 @@ def command(options: Options) -> int:
         reader_of(options.dir, choices), Reader
     )  # any other folder is reported before anything is measured
     not_inspected = _inspect_runs(options) if options.inspect and is_study else {}
+    if options.site is not None:
+        return _write_site(options.dir, options.site, choices, as_json=options.json)
     report = addnorm.report(
         options.dir,
         out=options.out,
@@ -77,6 +85,17 @@ def command(options: Options) -> int:
             print(f"Wrote {pdf}.")
         if report.left_out:
             print(f"Left out for lack of numbers: {', '.join(report.left_out)}.")
+    return 0
+
+
+def _write_site(folder: Path, to: Path, choices: TableChoices, *, as_json: bool) -> int:
+    from addnorm.reporting.site import write_site
+
+    site = write_site(folder, to, table=choices, say=print_message)
+    if as_json:
+        print_json({"site": str(site.index), "files": [str(path) for path in site.files]})
+    else:
+        print(spoken()("printed.site", count=len(site.files), index=site.index))
     return 0
 
 

@@ -5,7 +5,7 @@ interruption. Ctrl-C lets every run finish its current step and write a checkpoi
 exit code is 0 if every run has finished, else 1.
 
 Where the runs are trained is the executor's matter, whose settings are `executor:` in a study file or `--executor.FIELD`:
-processes of this machine, jobs of Slurm, or actors of Ray (see docs/guide/clusters.md).
+processes of this machine, jobs of Slurm, or actors of Ray (see `addnorm list guide/clusters`).
 
 For example:
     addnorm run residual-scores --out runs/first
@@ -119,12 +119,12 @@ class Options:
     """Executor that starts the workers: `local` (the default), `ray` or `slurm`; `addnorm doctor` tells which work here."""
     executor_set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     """Change a field of the executor: `--executor.partition gpu`, or `--executor-set partition=gpu`. `addnorm list executor`
-    has the executors, docs/study-file.md their fields. May be given more than once."""
+    has the executors, `addnorm list study-file` their fields. May be given more than once."""
     dry_run: bool = False
     """Print the script that would be submitted, or what each actor of Ray would be, and do nothing."""
     on_failure: str | None = None
     """Shell command to start for each run that fails or diverges; the facts are in its environment (`ADDNORM_RUN`,
-    `ADDNORM_REASON` and others, see docs/guide/watch.md)."""
+    `ADDNORM_REASON` and others, see `addnorm list guide/watch`)."""
     on_end: str | None = None
     """Shell command to start when this command has trained what it can (`ADDNORM_FINISHED`, `ADDNORM_RUNS` and others)."""
     watch: bool = False

@@ -264,7 +264,8 @@ def _require_both_sides(corpus: CorpusSpec, documents: int, both: BothSides, *, 
             "on, or hold out other text."
         )
     if not train + held:
-        raise InputError(f"corpus '{corpus.kind}': expected text, got {documents} documents without any.")
+        advice = "Raise max_bytes." if getattr(corpus, "max_bytes", None) is not None else "Give other text."
+        raise InputError(f"corpus '{corpus.kind}': expected text, got {documents} documents without any. {advice}")
     for side, name in ((train, "training"), (held, "held-out")):
         if not side:
             raise InputError(

@@ -23,7 +23,7 @@ from addnorm.reporting.sections import front_of, pages, pages_of, sections, temp
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import CHECKPOINT_PAGE, LOG_PAGE, MODEL_PAGE, OF_ONE, UNLISTED, View
 from addnorm.version import __version__
-from addnorm.words import LANGUAGES, Phrases, phrases
+from addnorm.words import LANGUAGES, Phrases, phrases, point_name
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
@@ -150,6 +150,7 @@ class Pages:
             language=view.language,
             own=_own(snapshot, view),
             pictures=view.report is None,
+            is_static=not view.is_live,
             link=view.link,
             folder=str(snapshot.path),
             shown_of=snapshot.source,
@@ -245,8 +246,8 @@ def duration_in_words(words: Phrases, seconds: float | None) -> str:
 # Markup.join escapes each part, and `<wbr>` alone is taken as it is. Formatting the pieces into a plain string first
 # would let a variant named `<script>` through.
 def _breakable(name: str) -> Markup:
-    """A name of a grid, which may be broken after each setting."""
-    return Markup(",<wbr>").join(name.split(","))
+    """A name of a grid as people read it (`point_name`), which may be broken after each setting."""
+    return Markup(" ·<wbr> ").join(name.split(", "))
 
 
 @functools.cache
@@ -264,6 +265,7 @@ def environment(folders: tuple[Path, ...]) -> Environment:
     )
     for name in ("fixed", "signed", "percent", "quantity", "times", "size", "moment", "iso"):
         made.globals[name] = getattr(numbers, name)
-    made.globals |= {"dash": dash, "shape": shape, "references": REFERENCES}
+    made.globals |= {"dash": dash, "shape": shape, "references": REFERENCES, "point_name": point_name}
+    made.globals["is_static"] = False  # of a page that a server gives
     made.filters |= {"prose": prose, "breakable": _breakable}
     return made

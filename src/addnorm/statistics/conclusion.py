@@ -52,7 +52,10 @@ def conclusion(ranking: Ranking, short: Mapping[str, str] | None = None) -> tupl
     in_nats = ranking.measure.in_nats
     if not in_nats:
         values["measure"] = ranking.measure.name
-    if others:
+    if ranking.pairs is not None:
+        code = "asked_of_pairs" if in_nats else "asked_of_pairs_plain"
+        asked = say(code, variants=_names_or_count(sorted(others) or references), pairs=len(ranking.pairs), **values)
+    elif others:
         asked = say("asked" if in_nats else "asked_plain", variants=_names_or_count(sorted(others)), **values)
     else:
         asked = say("asked_of_references" if in_nats else "asked_of_references_plain", **values)

@@ -1,5 +1,7 @@
 """Limits of a ranking that a reader has to know, one sentence each."""
 
+from itertools import combinations
+
 from addnorm.statistics.pairs.comparison import VariantComparison
 from addnorm.statistics.ranking import Ranking
 from addnorm.statistics.result import FEWEST_SEEDS
@@ -14,6 +16,7 @@ def notes(ranking: Ranking, table: LossTable) -> tuple[Sentence, ...]:
     """Everything that limits the ranking; empty when nothing does."""
     return (
         *_plan(ranking, table),
+        *_chosen(ranking),
         *_tuning(ranking),
         *_replication(ranking),
         *_one_sample(ranking),
@@ -47,6 +50,18 @@ def _plan(ranking: Ranking, table: LossTable) -> list[Sentence]:
     if unseen:
         sentences.append(say("unplanned", seeds=_seeds(unseen)))
     return sentences
+
+
+def _chosen(ranking: Ranking) -> list[Sentence]:
+    """Pairs that a study compares in place of every variant with every reference, and the variants that are in none."""
+    if ranking.pairs is None:
+        return []
+    among = sum(row.variant in ranking.references for row in ranking.variants)
+    every = among * (len(ranking.variants) - among) + among * (among - 1) // 2
+    sentences = [say("chosen_pairs", pairs=len(ranking.pairs), all=every)]
+    compared = {name for pair in ranking.pairs for name in pair}
+    alone = [row.variant for row in ranking.variants if row.variant not in compared]
+    return [*sentences, say("not_compared", variants=listed("comma", alone))] if alone else sentences
 
 
 def _stages(ranking: Ranking) -> list[Sentence]:
@@ -282,7 +297,13 @@ def _text(ranking: Ranking) -> list[Sentence]:
 
 
 def _references(ranking: Ranking) -> list[Sentence]:
-    return [say("references_level", names=listed("and", line)) for line in ranking.lines if len(line) > 1]
+    # References that were not compared with each other share a line too; nothing was found about them.
+    tested = None if ranking.pairs is None else frozenset(map(frozenset, ranking.pairs))
+    return [
+        say("references_level", names=listed("and", line))
+        for line in ranking.lines
+        if len(line) > 1 and (tested is None or all({*pair} in tested for pair in combinations(line, 2)))
+    ]
 
 
 def _accuracy(ranking: Ranking) -> list[Sentence]:

@@ -46,6 +46,7 @@ def rank(
     second: Sequence[int] = (),
     unplanned: Collection[str] = (),
     measure: Metric = LOSS,
+    pairs: Sequence[tuple[str, str]] | None = None,
 ) -> Ranking:
     """Rank variants by held-out loss, and decide which differences exceed the noise.
 
@@ -65,6 +66,8 @@ def rank(
             found verdict is tested again on these.
         unplanned: further codes of `Ranking.unplanned`, such as `references` and `margin` in place of the plan's own.
         measure: what `loss` holds, if it is not a loss in nats per token. Margin and `assumed_sd` are in its unit.
+        pairs: the (variant, reference) that are compared, chosen before the results were seen; None for every variant with
+            every reference. The error rate is shared by these alone.
 
     Raises:
         InputError: no runs, runs on different data, two runs of one variant and seed, or a number out of its range.
@@ -96,10 +99,19 @@ def rank(
     # would be a look that the design has not planned, and its part of the error rate is not reserved.
     complete = 0 if design is None else design.complete(results)
     looks = () if design is None else design.looks_at(table.seeds, complete)
-    family = ComparisonFamily.of(table, references, margin, confidence, assumed_sd, looks)
+    if pairs is not None:
+        _check_pairs(pairs, known, references)
+        pairs = [pair for pair in pairs if not set(pair) & set(left_out)]
+    family = ComparisonFamily.of(table, references, margin, confidence, assumed_sd, looks, pairs)
+    asked = None if pairs is None else frozenset(map(frozenset, pairs))
     levels = _levels(table)
     comparisons = {
-        name: {other: family.compare(name, other) for other in references if other != name} for name in table.names
+        name: {
+            other: family.compare(name, other)
+            for other in references
+            if other != name and (asked is None or {name, other} in asked)
+        }
+        for name in table.names
     }
     finished_runs = {name: [run for run in table.runs[name] if run.state == "finished"] for name in table.names}
     comparisons = {
@@ -117,7 +129,9 @@ def rank(
     # have no verdict. Its comparisons still count in the family, so that a reference that finishes late changes no threshold.
     finished = [name for name in references if not math.isnan(levels[table.row(name)])]
     by_level = sorted(finished, key=lambda name: float(levels[table.row(name)]))
-    lines = reference_lines(by_level, lambda a, b: comparisons[a][b].verdict in ("better", "worse"))
+    lines = reference_lines(
+        by_level, lambda a, b: b in comparisons[a] and comparisons[a][b].verdict in ("better", "worse")
+    )
     rows = _Rows(
         table=table,
         family=family,
@@ -153,6 +167,7 @@ def rank(
         measure=measure,
         unpaired=family.unpaired,
         second=tuple(second),
+        pairs=None if pairs is None else tuple((name, other) for name, other in pairs),
         unplanned=(
             *(["left_out"] if left_out else []),
             *unplanned,
@@ -208,6 +223,14 @@ def compare_pairs(
     references = tuple(dict.fromkeys(other for _, other in pairs))
     family = ComparisonFamily.of(tabulate(results, references), references, margin, confidence, None, chosen=pairs)
     return {(name, other): family.compare(name, other) for name, other in pairs}
+
+
+def _check_pairs(pairs: Sequence[tuple[str, str]], known: Sequence[str], references: Sequence[str]) -> None:
+    for name, other in pairs:
+        if name not in known:
+            raise UnknownName("variant to be compared", name, known)
+        if other not in references:
+            raise InputError(f"pairs: expected a reference as the second of each pair, got {other!r}.")
 
 
 def require_margin(margin: float) -> None:

@@ -7,7 +7,7 @@ reference lies at that line: the gaps on both sides remain, and the label says "
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -180,6 +180,8 @@ class Ranking:
     """Unit of all numbers here, and whether lower or higher is better."""
     seeds_differ: tuple[str, ...] = ()
     """References on which seeds act in another way than on the other variants; comparisons with them rest on that."""
+    pairs: tuple[tuple[str, str], ...] | None = None
+    """The (variant, reference) that are compared; None for every variant with every reference."""
     second: tuple[int, ...] = ()
     """Seeds of the second batch, on which found comparisons are tested again; empty if none is planned."""
     unplanned: tuple[str, ...] = ()
@@ -249,6 +251,7 @@ class Ranking:
             "stages": None if self.stages is None else self.stages.to_json(),
             "tuning": None if self.tuning is None else self.tuning.to_json(),
             "unplanned": list(self.unplanned),
+            **({} if self.pairs is None else {"pairs": [list(pair) for pair in self.pairs]}),
             **({"second": list(self.second)} if self.second else {}),
             **({"stuck": [of.to_json() for of in self.stuck]} if self.stuck else {}),
             **({"unpaired": True} if self.unpaired else {}),
@@ -301,11 +304,14 @@ def tier_of(versus: Mapping[str, VariantComparison], lines: Sequence[Sequence[st
             first, last = max(first, index), min(last, index + 1)
             level += [name for name in line if verdicts.get(name) == "equivalent"]
     gaps = tuple(range(first, last + 1))
-    return Tier(label=_label(lines, level, first, last), gaps=gaps, firm=len(gaps) == 1 and not level)
+    return Tier(label=_label(lines, level, first, last, verdicts), gaps=gaps, firm=len(gaps) == 1 and not level)
 
 
-def _label(lines: Sequence[Sequence[str]], level: Sequence[str], first: int, last: int) -> str:
-    names = [" / ".join(line) for line in lines]
+def _label(
+    lines: Sequence[Sequence[str]], level: Sequence[str], first: int, last: int, compared: Collection[str]
+) -> str:
+    # References that share a line although the variant was compared with some of them alone: those are named.
+    names = [" / ".join([name for name in line if name in compared] or line) for line in lines]
     if level:
         return f"level with {' / '.join(level)}"
     if first > last:  # better than a reference of this line and worse than another

@@ -43,7 +43,7 @@ class ComparisonFamily:
         confidence: float,
         assumed_sd: float | None,
         looks: Sequence[Look] = (),
-        chosen: Sequence[tuple[str, str]] = (),
+        chosen: Sequence[tuple[str, str]] | None = None,
     ) -> "ComparisonFamily":
         """Decide all variant × reference pairs of the table; with `looks`, from the runs that they use alone.
 
@@ -55,7 +55,7 @@ class ComparisonFamily:
         candidates = [row for row, name in enumerate(table.distinct) if not table.failed(name)]
         reference_rows = {table.row(name) for name in references}
         pairs = tuple(pair for pair in combinations(candidates, 2) if reference_rows.intersection(pair))
-        if chosen:
+        if chosen is not None:
             wanted = [frozenset(table.row(name) for name in pair) for pair in chosen]
             pairs = tuple(pair for pair in pairs if frozenset(pair) in wanted)
         # Pairs of variants whose runs have yet to come are in the family from the beginning. If only finished pairs counted, an

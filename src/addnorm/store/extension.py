@@ -37,6 +37,12 @@ def references_of(plan: Mapping[str, Any]) -> tuple[str, ...]:
     return named or tuple(variants[:1])
 
 
+def pairs_of(plan: Mapping[str, Any]) -> tuple[tuple[str, str], ...] | None:
+    """The pairs (variant, reference) that are compared; None for every variant with every reference."""
+    pairs = plan.get("pairs")
+    return None if pairs is None else tuple((str(name), str(other)) for name, other in pairs)
+
+
 def plugins_of(plan: Mapping[str, Any]) -> tuple[str, ...]:
     """Files and functions of the user's own that the runs of a plan use, each once."""
     specs = (

@@ -8,7 +8,7 @@ from addnorm.store.extension import all_runs
 
 _MOST = 6
 """Differences that a message lists; the others are counted."""
-_SHARED = ("study", "about", "references", "margin", "design")
+_SHARED = ("study", "about", "references", "compare", "pairs", "margin", "design")
 """Fields of a plan that concern no single run."""
 _NOT_COMPARED = frozenset({"study", "variant", "seed", "data_hash"})
 """Fields of a run's spec that are named otherwise here, or follow from others."""

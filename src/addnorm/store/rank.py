@@ -231,6 +231,8 @@ def _chosen(
     exclude: Sequence[str],
 ) -> dict[str, Any]:
     """Settings that differ from the ranking of everything against the study's own references."""
+    variants, exclude = (_points(names, known) for names in (variants, exclude))
+    references = None if references is None else _points(references, known)
     for name in (*variants, *exclude):
         if name not in known:
             raise UnknownName("variant", name, known)
@@ -252,6 +254,15 @@ def _chosen(
     if references is not None or kept != tuple(own):
         overrides["references"] = kept
     return overrides
+
+
+def _points(names: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
+    """Variants by their names, also as tables write them (`base · depth 2`), or by the variant whose points they are."""
+    found: list[str] = []
+    for name in names:
+        plain = name if name in known else name.replace(" · ", ", ")
+        found += [plain] if plain in known else [each for each in known if each.startswith(f"{plain}, ")] or [name]
+    return tuple(dict.fromkeys(found))
 
 
 def record_peek(folder: StudyFolder, say: Callable[[str], None] = warn) -> None:

@@ -94,6 +94,8 @@ def ranking(
         raise InputError(say("tuning_first", ended=ended, runs=len(outcome.runs)))
     chosen = {"references": folder.references, "margin": folder.plan["margin"], **(overrides or {})}
     changed = _changed(folder, chosen)
+    # Other references than the plan's own are compared with every variant: the plan chose no pairs with them.
+    pairs = folder.pairs if set(chosen["references"]) <= set(folder.references) else None
     if folder.plan.get("replicate") and (changed or chosen.get("left_out")):
         raise InputError(say("family_frozen", path=str(folder.path)))
     return rank(
@@ -109,6 +111,7 @@ def ranking(
         second=tuple(folder.plan.get("replicate", ())),
         tuning=outcome,
         unplanned=changed,
+        pairs=None if pairs is None else [pair for pair in pairs if pair[1] in chosen["references"]],
     )
 
 

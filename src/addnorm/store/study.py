@@ -15,6 +15,7 @@ from addnorm.store.extension import (
     extended,
     hashes,
     only_adds_seeds,
+    pairs_of,
     references_of,
     stages,
     tuning_runs,
@@ -169,6 +170,11 @@ class StudyFolder:
     def references(self) -> tuple[str, ...]:
         """The variants that all others are compared with: those that the plan names, or else its first variant."""
         return references_of(self.plan)
+
+    @property
+    def pairs(self) -> tuple[tuple[str, str], ...] | None:
+        """The pairs (variant, reference) that are compared; None for every variant with every reference."""
+        return pairs_of(self.plan)
 
     @property
     def plan_hash(self) -> str:

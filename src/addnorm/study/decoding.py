@@ -89,10 +89,19 @@ def read_fields(cls: Any, value: Mapping[Any, object], path: str, problems: Prob
             if entry != kind:
                 problems.add(f"{path}.kind", f"expected '{kind}', got {shown(entry)}.")
         elif name not in known:
-            problems.add(path, f"{cls.__name__} has no field {name!r}{nearest(name, known)}")
+            problems.add(path, f"{cls.__name__} has no field {name!r}{_of_sibling(cls, name) or nearest(name, known)}")
         else:
             given[name] = read(hints[name], entry, f"{path}.{name}", problems)
     return given
+
+
+def _of_sibling(cls: Any, name: str) -> str:
+    """Advice for a field of another kind of the same room, where this one has no fields at all: `kind` was left out."""
+    rooms = [room for base, room in rooms_by_base().items() if issubclass(cls, base)]
+    if not rooms or fields(cls):
+        return ""
+    kinds = [kind for kind in rooms[0].kinds() if name in {each.name for each in fields(rooms[0].spec_class(kind))}]
+    return f". Write its kind: {', '.join(kinds)}. Known: none." if 0 < len(kinds) <= 6 else ""
 
 
 def construct(make: Callable[[], Any], path: str, problems: Problems) -> Any:
@@ -139,14 +148,34 @@ def _read_sibling(room: Room, value: object, path: str, problems: Problems) -> A
     if not isinstance(value, Mapping) or "kind" not in value:
         problems.add(
             path,
-            f"expected a kind of {room.name} or a mapping with 'kind', got {shown(value)}{nearest('', room.kinds())}",
+            f"expected a kind of {room.name} or a mapping with 'kind', got {shown(value)}{_of_kind(room, value)}"
+            f"{nearest('', room.kinds())}",
         )
         return UNREADABLE
     kind = value["kind"]
     if kind not in room.kinds():
-        problems.add(path, f"no {room.name} {shown(kind)}{nearest(kind, room.kinds())}")
+        problems.add(path, f"no {room.name} {shown(kind)}{_as_path(room, kind) or nearest(kind, room.kinds())}")
         return UNREADABLE
     return _read_dataclass(room.spec_class(kind), value, path, problems)
+
+
+def _of_kind(room: Room, value: object) -> str:
+    """Advice for a mapping without a kind: the kinds that have all of its fields."""
+    if not isinstance(value, Mapping) or not value:
+        return ""
+    kinds = [kind for kind in room.kinds() if value.keys() <= {field.name for field in fields(room.spec_class(kind))}]
+    return f". Write kind: {' or kind: '.join(kinds)}" if 0 < len(kinds) <= 3 else ""
+
+
+def _as_path(room: Room, kind: object) -> str:
+    """Advice for the name of a file or of a model where a kind is expected."""
+    of_file = {"corpus": "text", "tokenizer": "pretrained"}.get(room.name)
+    is_file = isinstance(kind, str) and re.search(r"[/\\]|\.(txt|md|jsonl?|py|csv|text)$", kind)
+    if is_file and of_file in room.kinds():
+        return f". Write {{kind: {of_file}, path: {kind}}}. Known: {', '.join(room.kinds())}."
+    if of_file == "pretrained" and isinstance(kind, str) and kind in ("gpt2", "gpt-2", "llama", "bert", "tiktoken"):
+        return f". Write {{kind: pretrained, path: FOLDER}}, with its tokenizer.json. Known: {', '.join(room.kinds())}."
+    return ""
 
 
 def _read_plain(hint: type, value: object, path: str, problems: Problems) -> Any:
@@ -162,6 +191,8 @@ def _read_plain(hint: type, value: object, path: str, problems: Problems) -> Any
         advice = f" Write {int(number)}."
     elif isinstance(value, str) and hint in (int, float) and (written := in_ascii(value)) != value:
         advice = f" Write {written}."
+    elif hint in (int, float) and isinstance(value, str) and re.fullmatch(r"-?\d+(\.\d+)?", value):
+        advice = f" Write {value} without quotes."
     elif hint is str and not isinstance(value, Mapping | list | tuple | NoneType):
         advice = " Put it in quotes."
     problems.add(path, f"expected {_words(hint)}, got {shown(value)}.{advice}")
@@ -216,9 +247,7 @@ def _read_union(hint: Any, value: object, path: str, problems: Problems) -> Any:
 
 def _read_tuple(members: tuple[Any, ...], value: object, path: str, problems: Problems) -> Any:
     if not isinstance(value, list | tuple):
-        written = in_ascii(value) if isinstance(value, str) else value
-        advice = f" Write [{written}]." if isinstance(value, int | float | str) else ""
-        problems.add(path, f"expected a list, got {shown(value)}.{advice}")
+        problems.add(path, f"expected a list, got {shown(value)}.{_as_list(members[0], value)}")
         return UNREADABLE
     if members[-1] is Ellipsis:
         members = (members[0],) * len(value)
@@ -231,6 +260,19 @@ def _read_tuple(members: tuple[Any, ...], value: object, path: str, problems: Pr
         for index, (member, entry) in enumerate(zip(members, value, strict=True))
     )
     return UNREADABLE if len(problems) > before else entries
+
+
+def _as_list(member: Any, value: object) -> str:
+    """Advice for one value in the place of a list: `3`, `0..4`, or a list in full-width brackets."""
+    if not isinstance(value, int | float | str) or isinstance(value, bool):
+        return ""
+    written = in_ascii(value).strip("[] ") if isinstance(value, str) else str(value)
+    if member is int and (ends := re.fullmatch(r"(\d+)\s*(?:\.\.\.?|-|:|to)\s*(\d+)", written)):
+        first, last = map(int, ends.groups())
+        written = ", ".join(map(str, range(first, min(last, first + 9) + 1)))
+    elif member is int and not re.fullmatch(r"[\d ,+-]+", written):
+        return ""
+    return f" Write [{written}]."
 
 
 def _read_mapping(member: Any, value: object, path: str, problems: Problems) -> Any:

@@ -24,6 +24,7 @@ from addnorm.optimization.schedules import ScheduleSpec
 from addnorm.optimization.schedules.cosine import Cosine
 from addnorm.study.executor import ExecutorSpec
 from addnorm.study.foreign import ForeignSpec
+from addnorm.study.problems import plain_name
 from addnorm.study.tuning import Tuning
 
 AnyModel = ModelSpec | ForeignSpec
@@ -196,6 +197,10 @@ class Study:
     and `max_seq` is at least the training sequence."""
     references: tuple[str, ...] = ()
     """The variants that all others are compared with; the first variant if empty."""
+    compare: Literal["equal_axes", "all"] | tuple[tuple[str, str], ...] = field(default="equal_axes", metadata=_OMITTED)
+    """Comparisons that are made: of points of a grid with a reference at equal values of the axes that both have
+    (`equal_axes`), of every variant with every reference (`all`), or of a list of pairs [variant, reference]. Only these share
+    the error rate."""
     seeds: tuple[int, ...] = (0, 1, 2)
     replicate: tuple[int, ...] = ()
     """Seeds of a second batch, on which the variants of every found verdict are trained again; none if empty."""
@@ -208,6 +213,9 @@ class Study:
     """Training of the variants that have their own; `training` holds for all others."""
     own_vocab: tuple[str, ...] = field(default=(), metadata=_OMITTED)
     """Variants that keep their model's `vocab`, such as a table padded to a multiple of 64; at least the tokenizer's ids."""
+    pairs: tuple[tuple[str, str], ...] = field(default=(), metadata=_OMITTED)
+    """The pairs (variant, reference) that `compare` stands for; empty for every variant with every reference. A study file
+    leaves it to the loader."""
     titles: Mapping[str, str] = field(default_factory=dict)
     """Titles of variants in any script, shown with their names."""
     tune: Tuning | None = None
@@ -225,6 +233,9 @@ class Study:
         for name in ("references", "seeds", "replicate", "plugins", "own_vocab"):  # in Python too, lists are accepted
             if isinstance(getattr(self, name), list):
                 object.__setattr__(self, name, tuple(getattr(self, name)))
+        for name in ("compare", "pairs"):
+            if isinstance(given := getattr(self, name), list | tuple):
+                object.__setattr__(self, name, tuple(map(tuple, given)))
         check_fields(self, "study")
         _require_file_name("name", self.name)
         if not self.variants:
@@ -242,6 +253,7 @@ class Study:
         if len(set(self.references)) != len(self.references):
             raise FieldError("study", "references", f"expected distinct variants, got {list(self.references)}.")
         self._require_known_variants("references", self.references)
+        self._require_known_variants("pairs", [name for pair in self.pairs for name in pair])
         for name in ("variant_training", "own_vocab", "titles"):
             self._require_known_variants(name, getattr(self, name))
         for variant in self.variant_training:
@@ -345,5 +357,5 @@ def _require_file_name(field: str, name: str) -> None:
             "study",
             field,
             "expected a name of at most 100 letters, digits, '.', '_' and '-' that begins with a letter or a digit, "
-            f"got {name!r}.",
+            f"got {name!r}.{plain_name(name)}",
         )

@@ -53,6 +53,8 @@ class Point:
     """The variant's entry with the values."""
     at: Mapping[str, int]
     """Index of the value on every axis, by the axis's path."""
+    values: Mapping[tuple[str, ...], Any] = field(default_factory=dict)
+    """Value on every axis, by the path of the field within a variant."""
 
 
 @dataclass(frozen=True)
@@ -67,14 +69,6 @@ class Grid:
     def points_of(self, base: str) -> tuple[str, ...]:
         """Names of the points of a variant of the file; its own name if it has no axes."""
         return tuple(point.name for point in self.points.values() if point.base == base) or (base,)
-
-    def references(self, references: object) -> object:
-        """Content of `references`, where a variant with axes stands for all of its points."""
-        if not isinstance(references, list | tuple):
-            return references
-        return type(references)(
-            point for name in references for point in (self.points_of(name) if isinstance(name, str) else (name,))
-        )
 
 
 def expand_grid(content: Mapping[str, Any], training: Training | None, problems: Problems) -> Grid:
@@ -199,7 +193,8 @@ def _points(entries: Mapping[str, Any], axes: Mapping[str, Sequence[FieldAxis]])
                 point = axis.over(point, axis.values[index])
                 name += f", {label} {_written(axis.values[index])}"
             at = {axis.path: index for axis, index in zip(axes[base], indices, strict=True)}
-            yield Point(name, base, point, at)
+            values = {axis.names: axis.values[index] for axis, index in zip(axes[base], indices, strict=True)}
+            yield Point(name, base, point, at, values)
 
 
 def require_distinct(study: Study, grid: Grid, problems: Problems) -> None:

@@ -10,6 +10,7 @@ from addnorm.errors import InputError, did_you_mean
 from addnorm.model.presets import PRESETS
 from addnorm.strict_yaml import full_width_hint, lines_of, read_yaml_file
 from addnorm.study.built_in import study_file, study_names
+from addnorm.study.chosen_pairs import choose_pairs
 from addnorm.study.decoding import UNREADABLE, construct, read
 from addnorm.study.definition import AnyModel, Study, Training
 from addnorm.study.encoding import encode
@@ -24,7 +25,7 @@ from addnorm.study.variants import Variant, read_training, training_content
 from addnorm.user_code import call, import_function
 
 _PROFILE_FIELDS = (
-    *(field.name for field in fields(Study) if field.name not in ("variant_training", "own_vocab", "titles")),
+    *(field.name for field in fields(Study) if field.name not in ("variant_training", "own_vocab", "titles", "pairs")),
     "model",
     "grid",
 )
@@ -147,7 +148,8 @@ def _load_python(name: str, profile: str | None, settings: Sequence[Setting]) ->
 def _as_file(study: Study) -> dict[str, Any]:
     """A study as the content of a study file, where a variant's training stands with its model."""
     content: dict[str, Any] = encode(study)
-    content.pop("own_vocab", None)
+    for name in ("own_vocab", "pairs"):
+        content.pop(name, None)
     content["training"] = training_content(study.training)
     for name in content.pop("variant_training"):
         content["variants"][name]["training"] = training_content(study.training_of(name))
@@ -174,6 +176,7 @@ def _read_file(file: Path, where: str) -> dict[str, Any]:
     problems = Problems(where)
     if not isinstance(content, dict):
         hint = full_width_hint(content) if isinstance(content, str) else ""
+        hint = hint or " Begin with the file that addnorm new --blank writes."
         raise InputError(f"{where}: $: expected a mapping, got {shown(content)}.{hint}")
     _check_names(content, FILE_FIELDS, "$", problems)
     profiles = content.get("profiles")
@@ -232,12 +235,11 @@ def _decode_study(
         problems.add("$", "Study needs the field 'name' (a text).")
     training = read_training(content["training"], "$.training", problems) if "training" in content else Training()
     grid = expand_grid(content, None if training is UNREADABLE else training, problems)
-    if "references" in decoded:
-        decoded["references"] = grid.references(decoded["references"])
     variants = grid.variants
     tune = read_tuning(content, grid, decoded.get("seeds", Study.seeds), problems)
     problems.raise_any()
     models, references = _located_models(variants, folder, files, problems)
+    decoded |= choose_pairs(grid, content, decoded, problems)
     problems.raise_any()
     if "tokenizer" not in content and (theirs := _their_tokenizer(models)) is not None:
         decoded["tokenizer"] = theirs

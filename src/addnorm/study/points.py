@@ -94,6 +94,8 @@ def expand_points(study: Study, problems: Problems) -> Points:
             variants={name: variant.model for name, variant in grid.variants.items()},
             variant_training={name: own for name, variant in grid.variants.items() if (own := variant.training)},
             references=(),
+            compare="equal_axes",
+            pairs=(),
             own_vocab=tuple(
                 point.name
                 for point in grid.points.values()

@@ -1,6 +1,7 @@
 """Problems of an input with their paths, collected so that one error reports all of them; and hints for what people type."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from addnorm.errors import InputError, nearest_name
 from addnorm.strict_yaml import in_ascii
@@ -29,8 +30,21 @@ _PLACES = {
     "seeds": "random_seed",
     "corpus": "dataset data datasets",
     "variants": "models model_variants runs",
+    "references": "baseline baselines control controls reference_variants",
 }
 """Names that other libraries give to fields, by the field's place in a study file."""
+_KINDS = {
+    "pre": "prenorm pre_norm pre_ln preln prelayernorm",
+    "post": "postnorm post_norm post_ln postln",
+    "sandwich": "sandwich_norm",
+    "rms": "rmsnorm rms_norm",
+    "layer": "layernorm layer_norm ln",
+    "wsd": "linear trapezoidal warmup_stable_decay",
+    "cosine": "cosine_annealing cosine_with_warmup",
+    "text": "txt file textfile",
+}
+"""Names that others give to kinds."""
+_OTHER_KINDS = {other: kind for kind, others in _KINDS.items() for other in others.split()}
 _OTHER_NAMES = {other: place for place, others in _PLACES.items() for other in others.split()}
 
 
@@ -76,14 +90,32 @@ class Problems:
         """
         if len(self._problems) <= since:
             return
-        # Each line once: an alias of a wrong value is decoded wherever it is used, and its problem has one place.
-        lines = [f"{path}: {text}" for path, text in dict.fromkeys(self._problems)]
+        lines = list(_once(self._problems))
+        count = len(lines)
         if len(lines) > _LARGEST_REPORT:
             lines[_LARGEST_REPORT:] = [f"… and {len(lines) - _LARGEST_REPORT} more."]
         if self._where:
-            first = lines[0] if len(lines) == 1 else f"{len(self._problems)} problems."
+            first = lines[0] if len(lines) == 1 else f"{count} problems."
             lines = [f"{self._where}: {first}", *(lines if len(lines) > 1 else ())]
         raise InputError("\n".join(lines))
+
+
+def _once(problems: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """Each problem as a line, once: a value of `model`, or an alias, is wrong in every variant that has it."""
+    places: dict[tuple[str, str], list[str]] = {}
+    for path, text in dict.fromkeys(problems):
+        of_variant = re.fullmatch(r"\$\.variants\.([^.:]+)(.*)", path)
+        below = path if of_variant is None else f"$.variants.*{of_variant[2]}"
+        places.setdefault((below, text), []).append(path if of_variant is None else of_variant[1])
+    for (path, text), names in places.items():
+        also = f" The same in {', '.join(names[1:])}." if len(names) > 1 else ""
+        yield f"{path.replace('*', names[0], 1) if path.startswith('$.variants.*') else path}: {text}{also}"
+
+
+def plain_name(name: str) -> str:
+    """Advice for a name that cannot be that of a folder: the nearest one, or where a name in another script belongs."""
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", in_ascii(name)).strip("-._")
+    return f" Write {plain}." if plain else " Names of folders are ASCII; a title may be in any script."
 
 
 def nearest(name: object, known: Iterable[object]) -> str:
@@ -100,7 +132,10 @@ def _instead(name: str, known: Sequence[str]) -> str | None:
     """Text to write in place of a name of another library, or of one with full-width marks; None if neither is known."""
     if (written := in_ascii(name)) != name:
         return written
-    place = _OTHER_NAMES.get(name.lower().replace("-", "_"))
+    plain = name.lower().replace("-", "_")
+    if (kind := _OTHER_KINDS.get(plain)) in known:
+        return kind
+    place = _OTHER_NAMES.get(plain)
     if place is None or name in known:
         return None
     field = place.rpartition(".")[2]

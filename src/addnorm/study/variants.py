@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any
 
+from addnorm.catalogue import MECHANISM_ROOMS, ROOMS
 from addnorm.earlier_fields import as_now
 from addnorm.errors import InputError
 from addnorm.model.neutral import PATCHABLE, neutral_start
@@ -75,7 +76,9 @@ class VariantReader:
             problems: receives the problems.
         """
         if not isinstance(variants, Mapping):
-            problems.add("$.variants", f"expected a mapping from names to models, got {shown(variants)}.")
+            names = variants if isinstance(variants, list) and variants else ["base", "mine"]
+            advice = f" Write {{{', '.join(f'{name}: {{}}' for name in names if isinstance(name, str))}}}."
+            problems.add("$.variants", f"expected a mapping from names to models, got {shown(variants)}.{advice}")
         decoded = {}
         for name, entry in variants.items() if self._is_usable and isinstance(variants, Mapping) else ():
             if not isinstance(name, str):
@@ -228,11 +231,17 @@ def training_content(training: Training) -> dict[str, Any]:
     return {name: value for name, value in content.items() if name != "steps" or not training.budget}
 
 
+def _of_room(value: object) -> str:
+    """Advice for a mechanism in the place of a variant."""
+    rooms = [room for room in MECHANISM_ROOMS if isinstance(value, str) and value in ROOMS[room].kinds()]
+    return f" Write {{{rooms[0]}: {value}}}." if rooms else ""
+
+
 def _own_fields(value: object, path: str, known: tuple[str, ...], problems: Problems) -> Mapping[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        advice = f" Write {{preset: {value}}}." if isinstance(value, str) and value in PRESETS else ""
+        advice = f" Write {{preset: {value}}}." if isinstance(value, str) and value in PRESETS else _of_room(value)
         problems.add(path, f"expected a mapping with the fields of a model, got {shown(value)}.{advice}")
         return {}
     if isinstance(value.get("kind"), str):  # a spec that is written out; its room knows its fields

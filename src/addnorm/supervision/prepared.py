@@ -139,15 +139,21 @@ def prepare_study(study: Study, out: Path, design: SeedsInStages | None = None, 
     dataset.require(study.training.seq)
     if dataset.vocab != fitted.vocab:  # of a user's tokenizer whose size is known only when it is trained
         fitted = fitted_study(of_runs, dataset.vocab, earlier)
-    plan = _frozen_plan(study, fitted, dataset, design)
+    plan = _frozen_plan(study, fitted, dataset, design, earlier)
     return Prepared(fitted=fitted, dataset=dataset, plan=plan)
 
 
-def _frozen_plan(study: Study, fitted: FittedStudy, dataset: Dataset, design: SeedsInStages | None) -> dict[str, Any]:
+def _frozen_plan(
+    study: Study,
+    fitted: FittedStudy,
+    dataset: Dataset,
+    design: SeedsInStages | None,
+    earlier: Mapping[str, Any] | None,
+) -> dict[str, Any]:
     plan: dict[str, Any] = {
         "study": study.name,
         "about": study.about,
-        "references": list(study.references),
+        **_comparisons(study, earlier),
         "margin": study.margin,
         "seeds": list(study.seeds),
         "variants": list(study.variants),
@@ -179,6 +185,19 @@ def _frozen_plan(study: Study, fitted: FittedStudy, dataset: Dataset, design: Se
     # run's specification is the same. Optional entries are left out, not set to null, so that plans of versions that
     # did not have them keep their hashes.
     return {**plan, "plan_hash": digest(plan), "addnorm_version": __version__}
+
+
+def _comparisons(study: Study, earlier: Mapping[str, Any] | None) -> dict[str, Any]:
+    """References of a plan, and the pairs that are compared where that is not every variant with every reference."""
+    if study.compare == "all":
+        return {"references": list(study.references), "compare": "all"}
+    if study.compare == "equal_axes" and earlier is not None and not {"pairs", "compare"} & earlier.keys():
+        # Frozen by a version that compared every variant with every reference. The family of a study is what it was when the
+        # study began: it is continued so, and `compare` in the file would be another plan.
+        unnamed = not earlier.get("references") and all(", " in name for name in study.references)
+        return {"references": [] if unnamed else list(study.references)}
+    pairs = {"pairs": [list(pair) for pair in study.pairs]} if study.pairs else {}
+    return {"references": list(study.references), **pairs}
 
 
 def record_costs(study: Study, out: Path) -> None:
@@ -342,6 +361,6 @@ def _steps(study: Study, variant: str) -> int:
         own = f"variants.{variant}.training" if variant in study.variant_training else "training"
         raise InputError(
             f"study '{study.name}': $.{own}.{name}: expected a budget of at least one step of variant {variant!r} "
-            f"({what}), got {budget:g}."
+            f"({what}), got {budget:g}. Raise it, or set steps."
         )
     return steps

@@ -10,6 +10,7 @@ from addnorm.model.spec import ModelSpec
 from addnorm.statistics import FEWEST_SEEDS
 from addnorm.study.definition import Study
 from addnorm.supervision.prepared import FittedStudy
+from addnorm.words import point_name
 
 _INSTEAD = {"held_out_path": "held_out", "held_out_split": "held_out"}
 """Fields of corpora that make another one unused."""
@@ -17,7 +18,12 @@ _INSTEAD = {"held_out_path": "held_out", "held_out_split": "held_out"}
 
 def study_notes(fitted: FittedStudy) -> list[str]:
     """Sentences about a study that was fitted to its data."""
-    return [*_replaced(fitted.given, fitted.study), *_unused(fitted.given.corpus), *_equal(fitted.study)]
+    return [
+        *_replaced(fitted.given, fitted.study),
+        *_unused(fitted.given.corpus),
+        *_equal(fitted.study),
+        *_uncompared(fitted.study),
+    ]
 
 
 def seeds_note(study: Study) -> list[str]:
@@ -56,6 +62,15 @@ def _unused(corpus: CorpusSpec) -> Iterator[str]:
     for name, unused in _INSTEAD.items():
         if getattr(corpus, name, None) is not None and getattr(corpus, unused) != defaults[unused]:
             yield f"$.corpus.{unused}: {getattr(corpus, unused)} is not used, because {name} is given."
+
+
+def _uncompared(study: Study) -> Iterator[str]:
+    compared = {name for pair in study.pairs for name in pair} if study.pairs else set(study.variants)
+    if alone := [point_name(name) for name in study.variants if name not in compared]:
+        yield (
+            f"$.compare: compared with nothing, since no reference has their values on the axes that both have: "
+            f"{', '.join(alone)}. Give a reference these values, or write compare: all."
+        )
 
 
 def _equal(fitted: Study) -> Iterator[str]:

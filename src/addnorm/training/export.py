@@ -19,6 +19,7 @@ from addnorm.study.decoding import decode
 from addnorm.study.encoding import encode
 from addnorm.study.foreign import ForeignSpec
 from addnorm.study.plugins import load_plugins
+from addnorm.training.model_card import write_card
 from addnorm.training.run_spec import require_plugins, run_spec
 
 SPEC, WEIGHTS, TOKENIZER = "model.json", "model.safetensors", "tokenizer.json"
@@ -58,6 +59,13 @@ def export_run(run: RunFolder, to: Path) -> Path:
     make_folder(to)
     if isinstance(spec.model, ForeignSpec):
         spec.model.write(parse(weights), to)
+        write_card(
+            run,
+            spec,
+            to,
+            spec.model.loading(Path(to.name)),
+            "transformers" if spec.model.kind == "checkpoint" else "pytorch",
+        )
         return to
     write_json(
         to / SPEC,
@@ -72,6 +80,8 @@ def export_run(run: RunFolder, to: Path) -> Path:
     tokenizer = run.path.parent / "data" / TOKENIZER
     if tokenizer.exists():
         write_atomic(to / TOKENIZER, tokenizer.read_bytes())
+    plugins = f", plugins={[Path(plugin).name for plugin in spec.plugins]}" if spec.plugins else ""
+    write_card(run, spec, to, f"import addnorm\n\nmodel = addnorm.load({to.name!r}{plugins})", "addnorm")
     return to
 
 

@@ -7,7 +7,7 @@ a figure) are English there; the catalogue has only their translation. See `Phra
 
 from addnorm.words.catalogue import LANGUAGES, Phrases, phrases, preferred
 from addnorm.words.command import command_line, plugin_options
-from addnorm.words.sentence import Sentence, listed, say
+from addnorm.words.sentence import Sentence, listed, point_name, say
 from addnorm.words.spoken import environment_language, speaking, spoken, translated
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "listed",
     "phrases",
     "plugin_options",
+    "point_name",
     "preferred",
     "say",
     "speaking",

@@ -41,12 +41,27 @@ class Sentence(str):
         return str(self), self.note
 
 
+_NAMES = frozenset({"variant", "variants", "other", "others", "reference", "name", "which", "quiet", "noisy"})
+"""Placeholders whose value may be the name of a variant."""
+
+
+def point_name(name: str) -> str:
+    """The name of a variant as people read it: `base · depth 2` for the point `base, depth 2` of a grid.
+
+    Sentences list names with commas. What is typed, and what programs read, keeps the name.
+    """
+    return name.replace(", ", " · ")
+
+
 def say(code: str, **values: str | int | float) -> Sentence:
     """The sentence of that code (`note.CODE` in the catalogue) with its placeholders filled in.
 
     Raises:
         KeyError: unknown code, or a placeholder without a value.
     """
+    values = {
+        key: point_name(value) if key in _NAMES and type(value) is str else value for key, value in values.items()
+    }
     text = phrases("en")(f"note.{code}").format_map(values)
     return Sentence(text, {"code": code, "values": {name: _noted(value) for name, value in values.items()}})
 
@@ -58,7 +73,7 @@ def listed(joint: str, parts: Iterable[str | int]) -> Sentence:
         joint: `and`, `comma` or `semicolon` (`joint.JOINT` in the catalogue).
         parts: names, numbers or sentences.
     """
-    kept = list(parts)
+    kept = [point_name(part) if type(part) is str else part for part in parts]
     text = phrases("en")(f"joint.{joint}").join(map(str, kept))
     return Sentence(text, {"joint": joint, "parts": [_noted(part) for part in kept]})
 

@@ -102,7 +102,10 @@ def _whole(path: Path, side: str, *, held_out: bool) -> Iterator[Document]:
 
 def _file(path: Path) -> Path:
     if not path.exists():
-        raise InputError(f"corpus path {path}: no such file or folder (looked in {Path.cwd()}).")
+        raise InputError(
+            f"corpus path {path}: no such file or folder (looked in {Path.cwd()}). "
+            "Give a path relative to this folder, or an absolute one."
+        )
     return path
 
 
@@ -110,7 +113,7 @@ def _require_text(file: Path) -> int:
     """Number of characters of a file that is not empty."""
     characters = count_characters(file)
     if not has_text(file):
-        raise InputError(f"corpus file {file}: expected text, got an empty file.")
+        raise InputError(f"corpus file {file}: expected text, got an empty file. Give another.")
     return characters
 
 

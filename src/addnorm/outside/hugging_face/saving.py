@@ -19,6 +19,8 @@ from addnorm.store import RunFolder
 from addnorm.store.files import make_folder, write_atomic, write_json
 from addnorm.training.checkpoint import save_final
 from addnorm.training.export import export_run, load, require_new_folder
+from addnorm.training.model_card import write_card
+from addnorm.training.run_spec import run_spec
 
 _MOST_DIFFERENCES = 4
 
@@ -121,7 +123,16 @@ def export_hf(run: RunFolder, to: Path, *, plugins: Sequence[str] = ()) -> HFExp
     with tempfile.TemporaryDirectory() as scratch:
         exported = export_run(run, Path(scratch) / "exported")
         model = load(exported, plugins=plugins)
-        return save_hf(model, to, tokenizer=exported if (exported / FILE).exists() else None, plugins=plugins)
+        saved = save_hf(model, to, tokenizer=exported if (exported / FILE).exists() else None, plugins=plugins)
+    needed = ["import addnorm.hf"] if saved.needs_addnorm else []
+    loading = [
+        *needed,
+        f"from transformers import {saved.auto_class}",
+        "",
+        f"model = {saved.auto_class}.from_pretrained({to.name!r})",
+    ]
+    write_card(run, run_spec(run), to, "\n".join(loading), "transformers")
+    return saved
 
 
 def _model_type(comparison: ClassComparison) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from addnorm.reporting.formats.numbers import fixed, signed
 from addnorm.statistics.measure import NATS, Metric
-from addnorm.words import Phrases, phrases, translated
+from addnorm.words import Phrases, phrases, point_name, translated
 
 _MILLI = 1000.0
 _MOST_NAMED = 4
@@ -178,7 +178,7 @@ def missing_verdicts(ranking: Mapping[str, Any], t: Phrases | None = None) -> li
                 continue
             seen.add(pair)
             if not (too_few and comparison.get("reason_code") in _FEW_SEEDS):
-                pair_text = t("text.pair", variant=entry["variant"], other=reference)
+                pair_text = t("text.pair", variant=point_name(entry["variant"]), other=point_name(reference))
                 pairs.setdefault(comparison["reason"], []).append(pair_text)
     sentences = []
     for reason, named in pairs.items():

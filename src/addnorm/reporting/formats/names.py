@@ -5,6 +5,8 @@ import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+from addnorm.words import point_name
+
 NARROW = 22
 """Characters of a name that fit next to a bar on a phone."""
 WIDE = 44
@@ -37,8 +39,8 @@ def short_names(names: Iterable[str], most: int = NARROW) -> Mapping[str, str]:
     """
     every = list(dict.fromkeys(names))
     if all(len(name) <= most for name in every):
-        return {name: name for name in every}
-    kept = _settings(every, most) or _between(every, most)
+        return {name: point_name(name) for name in every}
+    kept = _settings(every, most) or _between([point_name(name) for name in every], most)
     cut = [name if len(name) <= most else f"{name[: most - 7]}…{name[-6:]}" for name in kept]
     # Two that are the same when cut are distinguished by their place.
     unique = [f"{name[: most - 4]}#{at + 1}" if cut.count(name) > 1 else name for at, name in enumerate(cut)]

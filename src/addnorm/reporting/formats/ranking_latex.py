@@ -8,6 +8,7 @@ from addnorm.reporting.formats.measured import RankingFormats, is_unplanned, mis
 from addnorm.reporting.formats.names import file_name
 from addnorm.reporting.formats.table import Column, ResultTable, dashed
 from addnorm.statistics.ranking import RESOLVABLE_SEEDS
+from addnorm.words import point_name
 
 
 def latex(ranking: Mapping[str, Any]) -> dict[str, str]:
@@ -32,7 +33,7 @@ def _loss_table(ranking: Mapping[str, Any]) -> str:
         return f"${shown.level(mean)}{reach}$"
 
     columns = (
-        Column("variant", form=escaped, side="l"),
+        Column("variant", form=lambda name: escaped(point_name(name)), side="l"),
         Column("rank_interval", "ranks", dashed(lambda ranks: "--".join(map(str, dict.fromkeys(ranks))), NONE)),
         Column("seeds"),
         Column("loss", escaped(ranking["metric"]), value=loss),
@@ -48,7 +49,7 @@ def _loss_table(ranking: Mapping[str, Any]) -> str:
 def _difference_table(ranking: Mapping[str, Any], reference: str) -> str:
     shown, mark = RankingFormats.of(ranking), r"$^\ast$" if is_unplanned(ranking) else ""
     columns = (
-        Column("variant", form=escaped, side="l"),
+        Column("variant", form=lambda name: escaped(point_name(name)), side="l"),
         Column("difference", form=dashed(lambda difference: f"${shown.difference(difference)}$", NONE)),
         Column("interval", form=dashed(lambda ends: f"$[{', '.join(map(shown.difference, ends))}]$", NONE)),
         Column("verdict", form=dashed(lambda verdict: f"{verdict}{mark}", "no verdict"), side="l"),
@@ -60,7 +61,7 @@ def _difference_table(ranking: Mapping[str, Any], reference: str) -> str:
     return ResultTable(columns, rows).latex(
         *ranking["warnings"],
         *missing_verdicts(ranking),
-        f"{shown.name} minus that of {reference}, in {shown.small_unit}; intervals hold together at "
+        f"{shown.name} minus that of {point_name(reference)}, in {shown.small_unit}; intervals hold together at "
         f"{100 * ranking['confidence']:g} %; margin {ranking['margin']:g}{' nats' if shown.in_nats else ''}. "
         "Seeds: for a verdict.",
         *(["An asterisk marks verdicts of another family than the planned one."] if mark else []),

@@ -1,10 +1,11 @@
 """A tier's label in any language."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from addnorm.statistics import Ranking, Tier
-from addnorm.words import Phrases
+from addnorm.words import Phrases, point_name
 
 _LABELS = (
     ("level", re.compile(r"level with (?P<a>.*)")),
@@ -31,19 +32,23 @@ def tier_words(tier: Tier, ranking: Ranking) -> TierWords:
     bounded = tier.label.startswith(("above", "between", "below"))
     for key, pattern in _LABELS:
         if (matched := pattern.fullmatch(tier.label)) is not None:
-            return TierWords(key=key, names=matched.groupdict(), firm=tier.firm, bounded=bounded)
+            return TierWords(key=key, names=_shown(matched.groupdict()), firm=tier.firm, bounded=bounded)
     if tier.label.startswith("between ") and tier.gaps:
         lines = [" / ".join(line) for line in ranking.lines]
         names = {"a": lines[tier.gaps[0] - 1], "b": lines[tier.gaps[-1]]}
-        return TierWords(key="between", names=names, firm=tier.firm, bounded=True)
+        return TierWords(key="between", names=_shown(names), firm=tier.firm, bounded=True)
     return TierWords(key=tier.label, names={}, firm=tier.firm, bounded=bounded)
+
+
+def _shown(names: Mapping[str, str]) -> dict[str, str]:
+    return {place: point_name(name) for place, name in names.items()}
 
 
 def label_text(label: str, t: Phrases) -> str:
     """A tier's label in a language; the label as it is where it is none of the known ones."""
     for key, pattern in (*_LABELS, ("between", _BETWEEN)):
         if (matched := pattern.fullmatch(label)) is not None:
-            return t(f"tier.{key}", **matched.groupdict())
+            return t(f"tier.{key}", **_shown(matched.groupdict()))
     return t(f"tier.{label}") if label in ("open", "reference", "failed") else label
 
 

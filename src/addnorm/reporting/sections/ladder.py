@@ -62,6 +62,8 @@ class Ladder:
     rungs: tuple[Rung, ...]
     places: int
     """Number of ranks."""
+    paired: bool
+    """True if each variant is compared with references of its own, so that a line stands for different ones."""
 
     @property
     def first(self) -> tuple[Rung, ...]:
@@ -145,7 +147,7 @@ def ladder(ranking: Ranking, short: Mapping[str, str], wide: Mapping[str, str]) 
         )
         for at, line in enumerate(ranking.lines)
     )
-    return Ladder(lines=lines, rungs=tuple(rungs), places=places)
+    return Ladder(lines=lines, rungs=tuple(rungs), places=places, paired=ranking.pairs is not None)
 
 
 def _is_named(label: str, line: tuple[str, ...]) -> bool:

@@ -8,6 +8,7 @@ from addnorm.reporting.formats.spec import differing, flat
 from addnorm.reporting.section import Section
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import View
+from addnorm.store.extension import pairs_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +23,8 @@ class Plan:
     tokenizer_hash: str
     margin: float | None
     references: tuple[str, ...]
+    pairs: int | None
+    """Comparisons that the study chose; None for every variant with every reference."""
     seeds: tuple[int, ...]
     budgets: tuple[tuple[str, int | float], ...]
     """Different budgets that the steps of the runs follow from: name and value."""
@@ -69,6 +72,7 @@ def plan(snapshot: Snapshot) -> Plan:
         tokenizer_hash=str(content.get("tokenizer_hash", "")),
         margin=float(margin) if isinstance(margin, int | float) else None,
         references=snapshot.references,
+        pairs=None if (pairs := pairs_of(content)) is None else len(pairs),
         seeds=tuple(content.get("seeds", ())),
         budgets=tuple(dict.fromkeys(item for of in content.get("budgets", {}).values() for item in of.items())),
         variants=len(snapshot.variants),

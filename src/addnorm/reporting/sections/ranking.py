@@ -21,7 +21,7 @@ from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import View
 from addnorm.statistics import Ranking
 from addnorm.statistics.ranking import RESOLVABLE_SEEDS
-from addnorm.words import Phrases, phrases
+from addnorm.words import Phrases, phrases, point_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
@@ -162,17 +162,27 @@ def differences(ranking: Mapping[str, Any], t: Phrases | None = None) -> ResultT
     """The table of comparisons, a column per reference."""
     t = phrases("en") if t is None else t
     shown, mark = RankingFormats.of(ranking, t), "*" if is_unplanned(ranking) else ""
+    name_column = Column("variant", t("head.variant"), value=_name, side="l")
+    if "pairs" in ranking:  # a column per reference would be empty in most lines
+        versus = Column("reference", t("common.reference"), point_name, side="l")
+        cell = Column("comparison", "", dashed(lambda comparison: _cell(comparison, shown, mark, t)), "l")
+        rows = [
+            {**entry, "reference": name, "comparison": comparison}
+            for entry in ranking["variants"]
+            for name, comparison in entry["versus"].items()
+        ]
+        return ResultTable([name_column, versus, cell], rows)
     columns = (
         Column(
             f"vs {name}",
-            t("head.versus", name=name),
+            t("head.versus", name=point_name(name)),
             dashed(lambda comparison: _cell(comparison, shown, mark, t)),
             "l",
             at("versus", name),
         )
         for name in ranking["references"]
     )
-    return ResultTable([Column("variant", t("head.variant"), value=_name, side="l"), *columns], ranking["variants"])
+    return ResultTable([name_column, *columns], ranking["variants"])
 
 
 def text(ranking: Mapping[str, Any], width: int = 100, t: Phrases | None = None) -> str:
@@ -234,8 +244,8 @@ def csv(ranking: Mapping[str, Any]) -> str:
 
 
 def _name(entry: Mapping[str, Any]) -> str:
-    name: str = entry["variant"]
-    return name if entry["same_as"] is None else f"{name} (= {entry['same_as']})"
+    name = point_name(entry["variant"])
+    return name if entry["same_as"] is None else f"{name} (= {point_name(entry['same_as'])})"
 
 
 def _tier(tier: Mapping[str, Any], t: Phrases) -> str:
@@ -257,7 +267,7 @@ def _values(entries: Sequence[Mapping[str, Any]], shown: RankingFormats, width: 
         Column(f"seed {seed}", t("head.seed", seed=seed), dashed(lambda value: _value(value, shown, t)), value=at(seed))
         for seed in seeds
     )
-    table = ResultTable([Column("variant", t("head.variant"), side="l"), *columns], rows)
+    table = ResultTable([Column("variant", t("head.variant"), point_name, side="l"), *columns], rows)
     marks = {cell.lstrip("0123456789.") for line in table.body for cell in line[1:]}
     heading = [t("text.per_seed", name=shown.name), *(t(key) for mark, key in _MARKS.items() if mark in marks)]
     return [filled(t("text.heading", text=t("joint.semicolon").join(heading)), width), table.text(width)]

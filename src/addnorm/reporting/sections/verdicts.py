@@ -18,7 +18,7 @@ from addnorm.reporting.view import Listing, View
 from addnorm.statistics import Ranking, VariantComparison, VariantRank
 from addnorm.statistics.measure import LOSS
 from addnorm.statistics.ranking import RESOLVABLE_SEEDS
-from addnorm.words import Phrases, phrases
+from addnorm.words import Phrases, phrases, point_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
@@ -46,6 +46,8 @@ class Verdicts:
     forms: RankingFormats
     rows: tuple[VerdictRow, ...]
     references: tuple[str, ...]
+    """A column each; none where a study compares pairs of its own, each with the name of its reference."""
+    columns: int
     scale: float
     """Distance from zero to 0 and to 100 of the boxes, in thousandths of a nat; an arrow is drawn for what lies beyond."""
     margin: float
@@ -93,13 +95,19 @@ def verdicts(ranking: Ranking, losses: Mapping[str, ShownLoss], forms: RankingFo
             **_loss(row, losses.get(row.variant)),
             "tier": tier_words(row.tier, ranking),
             "cells": [
-                _cell(row.versus[reference], scale, forms) if reference in row.versus else None
-                for reference in ranking.references
+                {**_cell(row.versus[reference], scale, forms), "of": reference} if reference in row.versus else None
+                for reference in (ranking.references if ranking.pairs is None else row.versus)
             ],
         }
         for row in ranking.variants
     )
-    return Verdicts(ranking=ranking, forms=forms, rows=rows, references=ranking.references, scale=scale, margin=margin)
+    references = ranking.references if ranking.pairs is None else ()
+    columns = max((len(row["cells"]) for row in rows), default=0)
+    for row in rows:
+        row["cells"].extend([None] * (columns - len(row["cells"])))
+    return Verdicts(
+        ranking=ranking, forms=forms, rows=rows, references=references, columns=columns, scale=scale, margin=margin
+    )
 
 
 def _loss(row: VariantRank, shown: ShownLoss | None) -> Mapping[str, float | int | None]:
@@ -152,6 +160,7 @@ def difference_rows(snapshot: Snapshot, t: Phrases) -> Rows:
         {
             "variant": row.variant,
             "reference": reference,
+            "paired": ranking.pairs is not None,
             "difference": comparison.difference,
             "interval": comparison.interval,
             "verdict": comparison.verdict or "none",
@@ -170,7 +179,8 @@ def figure(rows: Sequence[Mapping[str, Any]], t: Phrases) -> "MatplotlibFigure":
 
     Args:
         rows: one per variant and reference: `variant`, `reference`, `difference`, `interval` (nats per token; None where
-            there is no test), `verdict`, `verdict_word`, `margin`, `forms` (`RankingFormats`).
+            there is no test), `verdict`, `verdict_word`, `margin`, `forms` (`RankingFormats`); `paired` if each variant has
+            references of its own: one panel then, a line per pair.
         language: of the labels.
     """
 
@@ -179,10 +189,14 @@ def figure(rows: Sequence[Mapping[str, Any]], t: Phrases) -> "MatplotlibFigure":
         look = {"color": "black", "markerfacecolor": "black" if decided else "white"}
         return {"marker": _MARKERS.get(verdict, "x"), **look}
 
-    references = grouped(rows, lambda row: str(row["reference"]))
+    def label(row: Mapping[str, Any]) -> str:
+        name = point_name(row["variant"])
+        return f"{name} – {point_name(row['reference'])}" if row.get("paired") else name
+
+    references = grouped(rows, lambda row: "" if row.get("paired") else str(row["reference"]))
+    variants = list(dict.fromkeys(map(label, rows)))
     forms = rows[0].get("forms") or RankingFormats.of_measure(LOSS, t)
     factor = forms.factor
-    variants = list(dict.fromkeys(row["variant"] for row in rows))
     drawn = new_figure(2.0 + 3.2 * len(references), 1.4 + 0.32 * len(variants))
     panels = drawn.subplots(1, len(references), sharey=True, squeeze=False)[0]
     heights = {name: len(variants) - place for place, name in enumerate(variants)}
@@ -191,7 +205,7 @@ def figure(rows: Sequence[Mapping[str, Any]], t: Phrases) -> "MatplotlibFigure":
         axes.axvspan(-margin, margin, color="0.92", zorder=0, label=t("plot.margin"))
         axes.axvline(0, color="0.5", linewidth=0.8, zorder=1)
         for row in of_reference:
-            y = heights[row["variant"]]
+            y = heights[label(row)]
             if row["difference"] is None:
                 continue
             if row["interval"] is not None:
@@ -199,7 +213,7 @@ def figure(rows: Sequence[Mapping[str, Any]], t: Phrases) -> "MatplotlibFigure":
             axes.plot([factor * row["difference"]], [y], markersize=6, **sign(row["verdict"]))
         axes.set_yticks(list(heights.values()), list(heights))
         axes.set_ylim(0.4, len(variants) + 0.6)
-        tidy(axes, title=t("plot.versus", name=reference), grid="x")
+        tidy(axes, title=t("plot.versus", name=point_name(reference)) if reference else "", grid="x")
     words = {row["verdict"]: row["verdict_word"] for row in rows if row["verdict"] in _MARKERS}
     signs = [panels[0].plot([], [], linestyle="", **sign(verdict))[0] for verdict in words]
     # It is wider than one panel, and would be cut off at the figure's edge.

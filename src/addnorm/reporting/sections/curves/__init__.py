@@ -55,7 +55,7 @@ class CurvesSection(Section):
         drawn, t = charts(snapshot, selection), phrases(view.language)
         looks = {line.variant: (line.style % 10, line.pattern) for line in reversed(drawn[0].series)}
         choices = [(*looks.get(name, (place, dash(place))), name) for place, name in enumerate(snapshot.variants)]
-        form_action, _, query = view.link(view.page).partition("?")
+        form_action, _, query = view.link(view.page).partition("?") if view.is_live else ("", "", "")
         hidden = [tuple(pair.split("=", 1)) for pair in query.split("&") if "=" in pair]
         if view.variant is not None:
             hidden.append(("variant", view.variant))

@@ -133,6 +133,7 @@ def study_content(plan: Mapping[str, Any]) -> dict[str, Any] | None:
         "name": plan["study"],
         "about": plan.get("about", ""),
         "references": plan["references"],
+        **{field: plan[name] for name, field in (("compare", "compare"), ("pairs", "compare")) if name in plan},
         "margin": plan["margin"],
         "seeds": plan["seeds"],
         **tune,
