@@ -352,8 +352,12 @@ def add_plugin(path: str | Path) -> tuple[Room, str]:
         # Otherwise the next file of this name would be refused, or taken for this one.
         del sys.modules[name]
         bases = ", ".join(f"addnorm.{r}.{ROOMS[r].base}" for r in MECHANISM_ROOMS)
+        own = ", ".join(
+            value.__name__ for value in vars(module).values() if isinstance(value, type) and value.__module__ == name
+        )
         raise InputError(
-            f"{label}: expected exactly one spec (a frozen dataclass derived from one of {bases}), got {len(homes)}."
+            f"{label}: expected exactly one spec (a frozen dataclass derived from one of {bases}), got {len(homes)}. "
+            f"The file defines {f'the classes {own}' if own else 'no class'}; `addnorm new --mechanism ROOM FILE` writes one."
         )
     homes[0].plugins[kind] = path
     return homes[0], kind
