@@ -142,6 +142,10 @@ class Siblings:
         text = ast.get_docstring(ast.parse(self._file(kind).read_text(encoding="utf-8"))) or ""
         return parse_docstring(kind, text)
 
+    def module_file(self, kind: str) -> Path:
+        """The file that defines a sibling."""
+        return self._file(kind)
+
     def classes_in(self, module: ModuleType) -> list[type[Any]]:
         """Concrete classes of the base class that the module itself defines."""
         base = getattr(importlib.import_module(self.package), self.base)

@@ -1,27 +1,78 @@
-"""Copy a built-in study to a file of your own, to edit; or begin with a small blank one.
+"""Copy a built-in study to a file of your own, to edit; begin with a blank one, or with a mechanism of your own.
 
 For example:
     addnorm new residual-scores --to mine.yaml
     addnorm new --blank --to mine.yaml
+    addnorm new --mechanism residual momentum.py
 """
 
+import re
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
+from addnorm.catalogue import MECHANISM_ROOMS, ROOMS
 from addnorm.cli._text import print_json
-from addnorm.errors import InputError
+from addnorm.errors import InputError, UnknownName
 from addnorm.words import command_line
+
+EXAMPLES = {
+    "residual": "rezero",
+    "scores": "weighted",
+    "values": "normed",
+    "sink": "constant",
+    "column": "earlier",
+    "attended": "head_scale",
+    "norm": "dyt",
+    "placement": "sandwich",
+    "block": "parallel",
+    "bias": "scalar",
+    "position": "alibi",
+}
+"""The mechanism of each room whose file a new one begins with: short, and with what most of its room have."""
+_STEPS = """\
+# A mechanism of your own for the room `{room}`: it computes what `{example}` does until you change it.
+#   1. Say in the text above what you try. The indented lines are the formula that pages and reports show.
+#   2. Change the module. The docstring of addnorm.{room} says what each method gets and returns:
+#      python -c "import addnorm.{room}; help(addnorm.{room})"
+#   3. Say in `reduces_to` what it equals, and where: that proves that the file does what it says.
+#   4. addnorm list {room} --plugin {file}     checks it against every law of the built-in mechanisms
+#   5. Name it in a study (addnorm new --blank):   plugins: [{file}]
+#                                                  variants: {{mine: {{{field}: {kind}}}}}
+# The laws, one by one: docs/guide/own-mechanism.md.
+"""
+_COMMENTS = {
+    "    @classmethod\n    def reduces_to(": (
+        "With these settings and parameters it equals another mechanism, held in float64; () if it equals none."
+    ),
+    "    def build(": "Makes the module, once per model or layer. `shape` has the model's sizes, such as shape.width and shape.depth.",
+    "    parameter_roles": "What each parameter is, for weight decay; one without a role is not decayed.",
+    "    def write(": "`state` is the stream [batch, seq, width], `y` the branch's output, `site` the branch's place in the model.",
+    "    def weights(": "The weights of the joining layers, earliest first: numbers, or a tensor on the model's device.",
+    "    def join(": "`own` are the layer's values, `earlier` those of the layers before it.",
+    "    def logits(": "One number per head, which competes with the scores of all positions.",
+    "    def sources(": "Earlier layers whose keys and values this layer's queries also see.",
+    "    def forward(": "Constants must be made of the input's dtype and on its device.",
+    "    def sockets(": "The sockets that hold a norm.",
+    "    def sites(": "The branches of a layer, in order.",
+    "    def spread(": "The bias as one vector for all heads.",
+    "    def measure(": "What depends on distances alone, computed once for all layers.",
+    "    def bias(": "Added to the scores at each distance, before the softmax.",
+}
+"""Comments of the lines that begin so."""
 
 
 @dataclass(frozen=True)
 class Options:
-    study: Annotated[str | None, tyro.conf.Positional] = None
-    """Name of a built-in study; `addnorm list study` shows them."""
+    name: Annotated[str | None, tyro.conf.Positional] = None
+    """Name of a built-in study, which `addnorm list study` shows; with --mechanism, the file to write."""
     blank: bool = False
     """Write a small study with two variants in place of a built-in one."""
+    mechanism: str | None = None
+    """Write a mechanism of this room, such as residual, to edit: it passes the contract as it stands."""
     to: Path | None = None
     """The file to write; STUDY.yaml (study.yaml with --blank) in this folder if not given."""
     json: bool = False
@@ -31,13 +82,86 @@ class Options:
 def command(options: Options) -> int:
     from addnorm.study.built_in import blank_study, study_names, study_source
 
-    if (options.study is None) != options.blank:
+    if options.mechanism is not None:
+        return _new_mechanism(options)
+    if (options.name is None) != options.blank:
         raise InputError(
             f"new: expected either the name of a built-in study or --blank, got {'both' if options.blank else 'neither'}. "
             f"Built-in studies: {', '.join(study_names())}."
         )
-    path = options.to or Path(f"{options.study or 'study'}.yaml")
-    text = blank_study(path.stem) if options.study is None else study_source(options.study)
+    path = options.to or Path(f"{options.name or 'study'}.yaml")
+    text = blank_study(path.stem) if options.name is None else study_source(options.name)
+    _write(path, text)
+    if options.json:
+        print_json({"study": options.name, "file": str(path)})
+    else:
+        print(
+            f"Wrote {path}. Edit it, then:\n  {command_line('addnorm', 'plan', path)}\n"
+            f"  {command_line('addnorm', 'run', path, '--out', Path('runs') / path.stem)}"
+        )
+    return 0
+
+
+def _new_mechanism(options: Options) -> int:
+    room = options.mechanism or ""
+    if room not in MECHANISM_ROOMS:
+        raise UnknownName("room of mechanisms", room, MECHANISM_ROOMS)
+    given = options.to or (None if options.name is None else Path(options.name))
+    if given is None or options.blank or (options.to and options.name):
+        raise InputError(
+            "new: expected one file to write with --mechanism, such as addnorm new --mechanism residual momentum.py."
+        )
+    path = given if given.suffix else given.with_suffix(".py")
+    if path.suffix != ".py" or not re.fullmatch(r"[a-z][a-z0-9_]*", path.stem):
+        raise InputError(
+            f"new: expected a Python file named by lower-case letters, digits and _, got {path.name!r}. The mechanism's kind is "
+            "the file's name."
+        )
+    for home in ROOMS.values():
+        if path.stem in home.kinds():
+            raise InputError(f"new: '{path.stem}' is already the name of a {home.name}. Choose another file name.")
+    _write(path, mechanism_source(room, path))
+    if options.json:
+        print_json({"mechanism": room, "kind": path.stem, "file": str(path)})
+    else:
+        print(
+            f"Wrote {path}, which computes what {room} '{EXAMPLES[room]}' does. Edit it, then check it and name it in a study:\n"
+            f"  {command_line('addnorm', 'list', room, '--plugin', path)}\n  plugins: [{path.name}]\n"
+            f"The laws that it is checked against: docs/guide/own-mechanism.md"
+        )
+    return 0
+
+
+def mechanism_source(room: str, path: Path) -> str:
+    """The text of a new mechanism's file: the room's example under another name, with comments.
+
+    Args:
+        room: one of the rooms of mechanisms.
+        path: the file, whose name is the mechanism's kind.
+    """
+    # Made from a built-in file and not from a template of its own: that file passes the contract in every test session, so
+    # what a newcomer starts from cannot go out of date.
+    home, kind = ROOMS[room], EXAMPLES[room]
+    source = home.module_file(kind).read_text(encoding="utf-8")
+    body = source[source.index("\nfrom __future__") if "\nfrom __future__" in source else source.index('"""\n', 5) + 4 :]
+    title = "".join(word.capitalize() for word in path.stem.split("_"))
+    spec = next(name for name in re.findall(r"^class (\w+)\(", body, re.M) if name.lower() == kind.replace("_", ""))
+    body = re.sub(rf"\b{spec}(?=[A-Z]?\w*\b)", title, body)
+    for start, comment in _COMMENTS.items():
+        lines = textwrap.fill(comment, 110, initial_indent="    # ", subsequent_indent="    # ")
+        body = re.sub(rf"^{re.escape(start)}", lambda found, lines=lines: f"{lines}\n{found[0]}", body, count=1, flags=re.M)
+    doc = home.doc(kind)
+    formula = textwrap.indent(textwrap.dedent(doc.formula), "    ")
+    field = "qk_bias" if room == "bias" else room
+    steps = _STEPS.format(room=room, example=kind, file=path.name, kind=path.stem, field=field)
+    return (
+        f'r"""{title}: one sentence about what you try, which now is that of {kind}.\n\n{formula}\n\n'
+        f"Why: the idea behind it.\n\nSource: none.\nDiffers from the source: nothing.\n"
+        f'"""\n\n{steps}\n{body.lstrip()}'
+    )
+
+
+def _write(path: Path, text: str) -> None:
     if path.exists():
         raise InputError(
             f"--to: expected a new file, got {path}, which exists. Choose another file with --to, or remove it."
@@ -46,11 +170,3 @@ def command(options: Options) -> int:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise InputError(f"--to: cannot write {path} ({error.strerror}). Choose another file with --to.") from error
-    if options.json:
-        print_json({"study": options.study, "file": str(path)})
-    else:
-        print(
-            f"Wrote {path}. Edit it, then:\n  {command_line('addnorm', 'plan', path)}\n"
-            f"  {command_line('addnorm', 'run', path, '--out', Path('runs') / path.stem)}"
-        )
-    return 0
