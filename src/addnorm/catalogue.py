@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import Any
 
 from addnorm.docstrings import Doc as Doc
-from addnorm.docstrings import parse_docstring
+from addnorm.docstrings import module_docstring, parse_docstring
 from addnorm.errors import InputError, UnknownName, did_you_mean
 from addnorm.fields import check_fields
 from addnorm.user_code import import_file
@@ -139,8 +139,7 @@ class Siblings:
         """
         if kind not in self.kinds():
             raise UnknownName(self.name, kind, self.kinds())
-        text = ast.get_docstring(ast.parse(self._file(kind).read_text(encoding="utf-8"))) or ""
-        return parse_docstring(kind, text)
+        return parse_docstring(kind, module_docstring(self._file(kind).read_text(encoding="utf-8")))
 
     def module_file(self, kind: str) -> Path:
         """The file that defines a sibling."""
