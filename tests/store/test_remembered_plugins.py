@@ -91,9 +91,7 @@ def test_a_folder_from_somebody_else_runs_no_code(
     assert remembered(trained)[path].source == ""
 
 
-def test_what_is_remembered_stays_and_a_damaged_record_asks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_remembered_stays_and_a_damaged_record_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(STATE, str(tmp_path / "state"))
     file = tmp_path / "mine.py"
     file.write_text('"""Mine: a thing.\n\n    y = x\n"""\n', encoding="utf-8")

@@ -171,7 +171,8 @@ def test_one_line_names_the_cause(tmp_path: Path, text: str, expected: str) -> N
         load_plugins(["mine.py"], tmp_path)
     message = str(caught.value)
     assert re.match(f"plugin {re.escape(str(path))}{expected}", message), message
-    assert "\n" not in message and len(message) < 900
+    assert "\n" not in message
+    assert len(message) < 900
     assert not any("mine" in room.plugins for room in ROOMS.values()), "a wrong plugin takes no part"
 
 

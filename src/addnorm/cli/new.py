@@ -143,13 +143,17 @@ def mechanism_source(room: str, path: Path) -> str:
     # what a newcomer starts from cannot go out of date.
     home, kind = ROOMS[room], EXAMPLES[room]
     source = home.module_file(kind).read_text(encoding="utf-8")
-    body = source[source.index("\nfrom __future__") if "\nfrom __future__" in source else source.index('"""\n', 5) + 4 :]
+    body = source[
+        source.index("\nfrom __future__") if "\nfrom __future__" in source else source.index('"""\n', 5) + 4 :
+    ]
     title = "".join(word.capitalize() for word in path.stem.split("_"))
     spec = next(name for name in re.findall(r"^class (\w+)\(", body, re.M) if name.lower() == kind.replace("_", ""))
     body = re.sub(rf"\b{spec}(?=[A-Z]?\w*\b)", title, body)
     for start, comment in _COMMENTS.items():
         lines = textwrap.fill(comment, 110, initial_indent="    # ", subsequent_indent="    # ")
-        body = re.sub(rf"^{re.escape(start)}", lambda found, lines=lines: f"{lines}\n{found[0]}", body, count=1, flags=re.M)
+        body = re.sub(
+            rf"^{re.escape(start)}", lambda found, lines=lines: f"{lines}\n{found[0]}", body, count=1, flags=re.M
+        )
     doc = home.doc(kind)
     formula = textwrap.indent(textwrap.dedent(doc.formula), "    ")
     field = "qk_bias" if room == "bias" else room

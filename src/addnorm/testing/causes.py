@@ -25,7 +25,8 @@ _RULES: tuple[tuple[str, str, str, str], ...] = (
         CONSTANTS,
     ),
     (
-        r"same device|not on the expected device|must be on the device|not compiled with CUDA|No CUDA|NVIDIA driver|not linked with",
+        r"same device|not on the expected device|must be on the device"
+        r"|not compiled with CUDA|No CUDA|NVIDIA driver|not linked with",
         "runs_on_its_device",
         "a tensor that it makes lies on another device than its input",
         CONSTANTS,

@@ -83,12 +83,12 @@ def _require_state(residual: Residual, verb: str, state: Any, width: int, *, nee
     verbs = ("read", "map_stream", "view") if needs_stream else ("read", "view")
     missing = [name for name in verbs if getattr(type(residual), name) is getattr(Residual, name)]
     if missing:
+        refusal = "; a residual without one stream refuses norms on it in refused_sockets"
+        named = " and ".join(missing)
         raise BrokenLaw(
             "runs",
-            f"{verb} returns a {type(state).__name__} without a field `stream`, which {' and '.join(missing)} need"
-            f"{'s' if len(missing) == 1 else ''}.",
-            "Name the stream's field `stream`, or define "
-            f"{' and '.join(missing)}{'; a residual without one stream refuses norms on it in refused_sockets' if 'map_stream' in missing else ''}.",
+            f"{verb} returns a {type(state).__name__} without a field `stream`, which {named} need{'s' * (len(missing) == 1)}.",
+            f"Name the stream's field `stream`, or define {named}{refusal if 'map_stream' in missing else ''}.",
         )
 
 
@@ -100,7 +100,7 @@ def _kind(value: Any) -> str:
 
 
 def runs_on_its_device(spec: ModelSpec) -> None:
-    """Every tensor lies on the model's device: a pass on the meta device, which computes nothing, meets no tensor of the CPU."""
+    """Every tensor lies on the model's device: a pass on the meta device, which computes nothing, meets none of the CPU."""
     model = replace(spec, attention="reference").build().to("meta")
     tokens = torch.zeros(2, 9, dtype=torch.int64, device="meta")
     try:

@@ -22,7 +22,7 @@ _SMALLEST_EPS = 1e-30
 
 
 def reduces_as_declared(room: str, cls: type[Reducible], toy: ModelSpec) -> None:
-    """Hold every reduction of a sibling on small models.
+    """It equals what it says it equals: every declared reduction holds in float64, with all other parameters at random.
 
     Args:
         toy: the sizes and the other mechanisms.

@@ -57,7 +57,9 @@ def study_command(name: str, snapshot: Snapshot, place: str = "") -> str:
         snapshot: the study.
         place: of a part within its folder.
     """
-    return command_line("addnorm", name, snapshot.path / place, *plugin_options(to_give(snapshot.path, plugins_of(snapshot.plan))))
+    return command_line(
+        "addnorm", name, snapshot.path / place, *plugin_options(to_give(snapshot.path, plugins_of(snapshot.plan)))
+    )
 
 
 def inspect_command(snapshot: Snapshot, model: str) -> str:
