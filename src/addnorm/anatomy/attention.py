@@ -252,10 +252,10 @@ def _of_multi_head(at: int, args: Any, kwargs: Any) -> RecordedAttention | None:
     if padding is not None:
         seen = ~padding if padding.dtype == torch.bool else padding > HIDDEN
         seen = seen.reshape(*seen.shape[:-1], 1, 1, seen.shape[-1])
-        if mask is None:
-            mask = seen
+        if mask is None or mask.dtype == torch.bool:
+            mask = seen if mask is None else mask & seen
         else:
-            mask = mask & seen if mask.dtype == torch.bool else mask.masked_fill(~seen, -torch.inf)
+            mask = mask.masked_fill(~seen, -torch.inf)
     return RecordedAttention(at=at, query=query, key=key, mask=mask)
 
 

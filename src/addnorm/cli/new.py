@@ -48,9 +48,9 @@ _COMMENTS = {
     "    @classmethod\n    def reduces_to(": (
         "With these settings and parameters it equals another mechanism, held in float64; () if it equals none."
     ),
-    "    def build(": "Makes the module, once per model or layer. `shape` has the model's sizes, such as shape.width and shape.depth.",
+    "    def build(": "Makes the module, once per model or layer. `shape` has the model's sizes, such as shape.width.",
     "    parameter_roles": "What each parameter is, for weight decay; one without a role is not decayed.",
-    "    def write(": "`state` is the stream [batch, seq, width], `y` the branch's output, `site` the branch's place in the model.",
+    "    def write(": "`state` is the stream [batch, seq, width], `y` the branch's output, `site` its place in the model.",
     "    def weights(": "The weights of the joining layers, earliest first: numbers, or a tensor on the model's device.",
     "    def join(": "`own` are the layer's values, `earlier` those of the layers before it.",
     "    def logits(": "One number per head, which competes with the scores of all positions.",
@@ -114,8 +114,8 @@ def _new_mechanism(options: Options) -> int:
     path = given if given.suffix else given.with_suffix(".py")
     if path.suffix != ".py" or not re.fullmatch(r"[a-z][a-z0-9_]*", path.stem):
         raise InputError(
-            f"new: expected a Python file named by lower-case letters, digits and _, got {path.name!r}. The mechanism's kind is "
-            "the file's name."
+            f"new: expected a Python file named by lower-case letters, digits and _, got {path.name!r}. The mechanism's kind "
+            "is the file's name."
         )
     for home in ROOMS.values():
         if path.stem in home.kinds():
@@ -125,7 +125,7 @@ def _new_mechanism(options: Options) -> int:
         print_json({"mechanism": room, "kind": path.stem, "file": str(path)})
     else:
         print(
-            f"Wrote {path}, which computes what {room} '{EXAMPLES[room]}' does. Edit it, then check it and name it in a study:\n"
+            f"Wrote {path}, which computes what {room} '{EXAMPLES[room]}' does. Edit it, check it and name it in a study:\n"
             f"  {command_line('addnorm', 'list', room, '--plugin', path)}\n  plugins: [{path.name}]\n"
             f"The laws that it is checked against: docs/guide/own-mechanism.md"
         )

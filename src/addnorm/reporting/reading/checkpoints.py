@@ -9,8 +9,8 @@ from addnorm.reporting.reading.inspections import FORMATS, NAME
 from addnorm.reporting.reading.study_files import UNREADABLE, content_of
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.store.extension import plugins_of
-from addnorm.store.remembered import to_give
 from addnorm.store.measured import CHECKPOINT
+from addnorm.store.remembered import to_give
 from addnorm.words import command_line, plugin_options
 
 
