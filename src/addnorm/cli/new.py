@@ -151,9 +151,7 @@ def mechanism_source(room: str, path: Path) -> str:
     body = re.sub(rf"\b{spec}(?=[A-Z]?\w*\b)", title, body)
     for start, comment in _COMMENTS.items():
         lines = textwrap.fill(comment, 110, initial_indent="    # ", subsequent_indent="    # ")
-        body = re.sub(
-            rf"^{re.escape(start)}", lambda found, lines=lines: f"{lines}\n{found[0]}", body, count=1, flags=re.M
-        )
+        body = re.sub(rf"^({re.escape(start)})", rf"{lines}\n\1", body, count=1, flags=re.M)
     doc = home.doc(kind)
     formula = textwrap.indent(textwrap.dedent(doc.formula), "    ")
     field = "qk_bias" if room == "bias" else room

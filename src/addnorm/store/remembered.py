@@ -46,7 +46,9 @@ class RememberedPlugin:
     def source(self) -> str:
         """The file's text when the study was planned; empty if the copy is missing or was changed."""
         content = _read(self.copy)
-        return content.decode("utf-8", "replace") if _digest(content) == self.sha256 else ""
+        if content is None or _digest(content) != self.sha256:
+            return ""
+        return content.decode("utf-8", "replace")
 
 
 def remember(out: Path, plugins: Iterable[str]) -> None:
