@@ -35,7 +35,7 @@ ZH: Mapping[str, str] = {
     "survives_its_state_dict": "载入另一个模型的 state dict 之后，逐位算出相同的结果。",
     "starts_the_same": "初始值只取决于种子，与全局随机数生成器无关；换一个种子，值就不同。",
     "shares_one_weight": "若分数机制声明到某层为止共用一个权重，则这些层全部参与，且都用这个权重。",
-    "is_viewed_and_traced": "各种分析都适用：每个位置都看得到残差流，系数对应到层，读取是各贡献之和。",
+    "is_viewed_and_traced": "各种分析都适用：每个位点都看得到隐藏流，系数对应到层，读取是各贡献之和。",
     "reduces_as_declared": "机制所声明的等同关系都成立（float64，其余参数随机）。",
     "fields_are_documented": "规格的每个字段后面都有一行说明。",
 }

@@ -141,9 +141,11 @@ def test_what_is_printed_loads_the_file(capsys: pytest.CaptureFixture[str]) -> N
     original, x = models["whole"]()
     other = type(original)()
     exec("\n".join(line[2:] for line in lines), {"model": other, "torch": torch})
-    gap = (other(x)["logits"] - original(x)["logits"]).abs().max()
-    assert gap <= 1e-5 * original(x)["logits"].abs().max()
-    assert any(float(parameter.abs().sum()) == 0 for parameter in other.parameters()), "something is gone"
+    with torch.no_grad():
+        expected = original(x)["logits"]
+        # A few roundings of float32 in a sum of 6 terms.
+        assert (other(x)["logits"] - expected).abs().max() <= 1e-5 * expected.abs().max()
+    assert not all(bool(parameter.any()) for parameter in other.parameters()), "something is gone"
 
 
 def test_why_fewer_are_gone_than_can_be_given_up() -> None:

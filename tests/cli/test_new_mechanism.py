@@ -8,7 +8,7 @@ import pytest
 
 from addnorm.catalogue import MECHANISM_ROOMS, ROOMS, remove_plugin
 from addnorm.cli import main
-from addnorm.cli.new import _COMMENTS, EXAMPLES, mechanism_source
+from addnorm.study.mechanism_template import _COMMENTS, EXAMPLES, mechanism_source
 from addnorm.study.plugins import load_plugins
 
 

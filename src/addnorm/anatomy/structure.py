@@ -62,7 +62,7 @@ def find_layers(events: PassEvents) -> tuple[LayerRecord, ...]:
 
 
 def _likeness(layers: Sequence[LayerRecord]) -> tuple[bool, bool, bool, int]:
-    """What makes a chain of calls the model's layers, in order of weight."""
+    """Marks of a chain of calls that is the model's layers, in order of weight."""
     shapes = {
         tensor.shape for layer in layers for tensor in (layer.call.input, layer.call.output) if tensor is not None
     }

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from addnorm.docstrings import Doc, module_docstring, parse_docstring
-from addnorm.errors import InputError
-from addnorm.store.files import Damaged, make_folder, read_json, write_json
+from addnorm.errors import AddnormError, InputError
+from addnorm.store.files import make_folder, read_json, write_json
 from addnorm.words import say
 
 FOLDER, _RECORD = "plugins", "plugins.json"
@@ -86,7 +86,7 @@ def remembered(out: Path) -> dict[str, RememberedPlugin]:
     try:
         entries = read_json(out / FOLDER / _RECORD)["plugins"]
         return {each["path"]: _entry(out, each) for each in entries}
-    except (Damaged, InputError, OSError, KeyError, TypeError):
+    except (AddnormError, OSError, KeyError, TypeError):
         return {}  # asked for as before: with --plugin
 
 
