@@ -104,7 +104,7 @@ def runs_on_its_device(spec: ModelSpec) -> None:
     model = replace(spec, attention="reference").build().to("meta")
     tokens = torch.zeros(2, 9, dtype=torch.int64, device="meta")
     try:
-        with torch.no_grad(), _OneDevice():
+        with torch.no_grad(), _OneDevice():  # type: ignore[no-untyped-call]
             model(tokens)
     except (NotImplementedError, RuntimeError, TypeError) as error:
         # A mechanism that asks for a number (`.item()`, `if`) cannot run without numbers. It runs on every device that has
@@ -192,7 +192,7 @@ def repeats_itself(spec: ModelSpec) -> None:
     model, tokens = spec.build().eval(), torch.zeros(1, 5, dtype=torch.int64)
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         gap = (model(tokens) - model(tokens)).abs().max().item()
-    if gap != 0:
+    if gap > 0:  # not of NaN, which is another law's
         raise BrokenLaw(
             "repeats_itself",
             f"two passes in evaluation mode differ in a logit by {gap:.1e}.",
