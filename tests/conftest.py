@@ -2,6 +2,7 @@
 
 import os
 import re
+import tempfile
 import time
 from functools import cache
 from pathlib import Path
@@ -24,7 +25,8 @@ WITHOUT_CHECKER = ("compiled", "plain", "thorough")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Count processor seconds."""
+    """Count processor seconds, and keep what addnorm remembers for a user out of the tester's home."""
+    os.environ["ADDNORM_STATE"] = tempfile.mkdtemp(prefix="addnorm-state-")
     config.pluginmanager.register(CpuSeconds(), "cpu-seconds")
 
 

@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import Any
 
 from addnorm.docstrings import Doc as Doc
-from addnorm.docstrings import parse_docstring
+from addnorm.docstrings import module_docstring, parse_docstring
 from addnorm.errors import InputError, UnknownName, did_you_mean
 from addnorm.fields import check_fields
 from addnorm.user_code import import_file
@@ -139,8 +139,11 @@ class Siblings:
         """
         if kind not in self.kinds():
             raise UnknownName(self.name, kind, self.kinds())
-        text = ast.get_docstring(ast.parse(self._file(kind).read_text(encoding="utf-8"))) or ""
-        return parse_docstring(kind, text)
+        return parse_docstring(kind, module_docstring(self._file(kind).read_text(encoding="utf-8")))
+
+    def module_file(self, kind: str) -> Path:
+        """The file that defines a sibling."""
+        return self._file(kind)
 
     def classes_in(self, module: ModuleType) -> list[type[Any]]:
         """Concrete classes of the base class that the module itself defines."""
@@ -352,8 +355,12 @@ def add_plugin(path: str | Path) -> tuple[Room, str]:
         # Otherwise the next file of this name would be refused, or taken for this one.
         del sys.modules[name]
         bases = ", ".join(f"addnorm.{r}.{ROOMS[r].base}" for r in MECHANISM_ROOMS)
+        own = ", ".join(
+            value.__name__ for value in vars(module).values() if isinstance(value, type) and value.__module__ == name
+        )
         raise InputError(
-            f"{label}: expected exactly one spec (a frozen dataclass derived from one of {bases}), got {len(homes)}."
+            f"{label}: expected exactly one spec (a frozen dataclass derived from one of {bases}), got {len(homes)}. "
+            f"The file defines {f'the classes {own}' if own else 'no class'}; `addnorm new --mechanism ROOM FILE` writes one."
         )
     homes[0].plugins[kind] = path
     return homes[0], kind

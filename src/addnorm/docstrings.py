@@ -4,6 +4,7 @@ A line of a formula may end in a condition, `if bias.q and residual is not add`,
 as `residual.alpha`. Pages show the lines that hold for a model, with the model's values.
 """
 
+import ast
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -75,6 +76,22 @@ def _setting(model: Mapping[str, Any], path: str) -> Any:
     for part in path.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
     return value.get("kind", True) if isinstance(value, Mapping) else value
+
+
+def module_docstring(source: str | bytes) -> str:
+    """The docstring of a Python file; empty if it has none.
+
+    Raises:
+        SyntaxError: the file is not Python.
+
+    Example:
+        >>> module_docstring("'Mine: a thing.'")
+        'Mine: a thing.'
+    """
+    # Not cleaned: Python takes the indentation that all lines after the first share for that of the code. A docstring of a
+    # summary and a formula alone would lose the indentation that makes the formula one.
+    text = ast.get_docstring(ast.parse(source), clean=False) or ""
+    return "\n".join(line.rstrip() for line in text.splitlines()).strip("\n")
 
 
 def parse_docstring(kind: str, text: str) -> Doc:

@@ -4,6 +4,7 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -129,3 +130,38 @@ def test_other_files_are_no_targets(capsys: pytest.CaptureFixture[str]) -> None:
     for name, told in (("plain", "written by `addnorm audit --strip`"), ("damaged", "expected a safetensors file")):
         assert main(["audit", f"{name}.safetensors"]) == 2
         assert told in capsys.readouterr().err
+
+
+def test_what_is_printed_loads_the_file(capsys: pytest.CaptureFixture[str]) -> None:
+    models: dict[str, Any] = {}
+    exec(MODELS, models)
+    assert main(["audit", "half_models:whole", "--strip", "smaller.safetensors"]) == 0
+    out = capsys.readouterr().out
+    lines = out.partition("To load it, with the class that was audited:\n")[2].splitlines()
+    original, x = models["whole"]()
+    other = type(original)()
+    exec("\n".join(line[2:] for line in lines), {"model": other, "torch": torch})
+    with torch.no_grad():
+        expected = original(x)["logits"]
+        # A few roundings of float32 in a sum of 6 terms.
+        assert (other(x)["logits"] - expected).abs().max() <= 1e-5 * expected.abs().max()
+    assert not all(bool(parameter.any()) for parameter in other.parameters()), "something is gone"
+
+
+def test_why_fewer_are_gone_than_can_be_given_up() -> None:
+    from addnorm.reporting.audit.certificate import text
+
+    rewrite = {
+        "passed": True,
+        "scalars": 192,
+        "removed": ["a.bias"],
+        "reduced": ["b.bias"],
+        "refused": [],
+        "lengths": [],
+        "fresh": 1,
+        "compared": [],
+    }
+    shown = " ".join(text(rewrite, "s.safetensors", given_up=260).split())
+    assert "260 can be given up, 192 were: a file can leave out whole biases alone." in shown
+    assert "The other 68 are directions inside biases that stay (b.bias)" in shown
+    assert "can be given up" not in text(rewrite, "s.safetensors", given_up=192)

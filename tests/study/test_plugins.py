@@ -136,7 +136,6 @@ WRONG = {
     "x = 1\n": r"plugin {path}: expected exactly one spec .* got 0\.",
     RESIDUAL.replace("state + self.weight * y", "(state + y)[:, :, :4]"): r"plugin {path}: residual 'mine' breaks the law '\w+': ",
     RESIDUAL.replace("state + self.weight * y", "state + y.flip(1)"): r"plugin {path}: residual 'mine' breaks the law '\w+': ",
-    RESIDUAL.replace('    """Of a branch."""\n', ""): r"plugin {path}: residual 'mine' breaks the law 'fields_are_documented': weight has no docstring\.",
     RESIDUAL.replace(": float = 1.0", ": float"): r"plugin {path}: Own: expected a default for every field, .* got none for weight\.",
 }  # fmt: skip
 

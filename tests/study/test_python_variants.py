@@ -183,10 +183,11 @@ def test_roles_are_found_by_use(tmp_path: Path) -> None:
 
 
 def test_code_is_loaded_when_it_is_given_only(
-    trained: StudyFolder, capsys: Any, monkeypatch: pytest.MonkeyPatch
+    trained: StudyFolder, capsys: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     run = next(run for run in trained.runs() if run.spec["variant"] == "mine")
     monkeypatch.setattr("addnorm.study.plugins._BUILDERS", {})
+    monkeypatch.setenv("ADDNORM_STATE", str(tmp_path))  # as of a user who has not trained with it
     assert main(["export", str(run.path), "--to", str(run.path / "none")]) == 2
     assert "They are code" in capsys.readouterr().err
     plugin = str(trained.path.parent / "mixer.py:build")

@@ -167,6 +167,7 @@ DOCUMENTED = {
     "wandb": {
         "project": None,
         "name": None,
+        "group": ("base",),
         "id": None,
         "dir": None,
         "config": None,
@@ -196,7 +197,7 @@ def test_tools_are_called_as_their_documentation_says(
     fake = Recorder()
     monkeypatch.setitem(sys.modules, kind, fake)
     tracker = TRACKERS.class_of(kind)(tmp_path, "tracked")
-    tracker.begin("base-s0", {"training.steps": 4}, known)
+    tracker.begin("base-s0", {"training.steps": 4, "variant": "base"}, known)
     tracker.log("base-s0", 1, 0.0, {"train/loss": 1.0})
     tracker.end("base-s0", "failed")
     ((arguments, options),) = fake.named("init")
@@ -204,6 +205,7 @@ def test_tools_are_called_as_their_documentation_says(
     assert options.keys() <= DOCUMENTED[kind].keys()
     for name, values in DOCUMENTED[kind].items():
         assert values is None or name not in options or options[name] in values, name
+    assert ("group" in options) == (kind == "wandb"), "a variant's seeds are one group"
     if kind == "swanlab":
         assert re.fullmatch(r"[^/\\#?%:]{1,64}", options["id"])
     ((arguments, options),) = fake.named("log")

@@ -6,6 +6,7 @@ factor of that second product, not what the softmax returned: columns that have 
 between the two.
 """
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -94,6 +95,10 @@ class AttentionFollower:
         """Take note of one call of a function, of all those of the pass in order."""
         if func is F.scaled_dot_product_attention:
             self._keep(_of_torch(at, args, kwargs), out)
+        elif func is F.multi_head_attention_forward:
+            attended = _of_multi_head(at, args, kwargs)
+            if attended is not None:
+                self._keep(attended, out[0])
         elif func in _SOFTMAX:
             self._softmax(args, kwargs, out)
         elif func in _PRODUCTS or func in _SUMS_AND_PRODUCTS:
@@ -209,6 +214,49 @@ def _of_torch(at: int, args: Any, kwargs: Any) -> RecordedAttention:
         causal=bool(named.get("is_causal")),
         scale=named.get("scale"),
     )
+
+
+_MULTI_HEAD = inspect.signature(F.multi_head_attention_forward)
+
+
+@torch.no_grad()
+def _of_multi_head(at: int, args: Any, kwargs: Any) -> RecordedAttention | None:
+    """The attention of `nn.MultiheadAttention`, whose inner calls a mode does not see; None with keys beside the sequence's.
+
+    Its queries and keys are projected once more. A mode that is active switches the fast path of torch off, and whether
+    weights are asked for (`need_weights`) does not matter here.
+    """
+    of = _MULTI_HEAD.bind(*args, **kwargs)
+    of.apply_defaults()
+    given = of.arguments
+    beside = ("bias_k", "bias_v", "static_k", "static_v")
+    if given["add_zero_attn"] or any(given[name] is not None for name in beside):
+        return None
+    width, heads = given["embed_dim_to_check"], given["num_heads"]
+    if given["use_separate_proj_weight"]:
+        weights = (given["q_proj_weight"], given["k_proj_weight"])
+    else:
+        weights = (given["in_proj_weight"][:width], given["in_proj_weight"][width : 2 * width])
+    bias = given["in_proj_bias"]
+    biases = (None, None) if bias is None else (bias[:width], bias[width : 2 * width])
+    query, key = (
+        # [seq, batch, width], without the batch for one sequence
+        F.linear(x, weight, b).unflatten(-1, (heads, -1)).movedim(0, -2)
+        for x, weight, b in zip((given["query"], given["key"]), weights, biases, strict=True)
+    )
+    mask, padding = given["attn_mask"], given["key_padding_mask"]
+    if mask is not None:
+        # Of each head of each sequence, or of all. True means hidden here, where torch's other function sees it.
+        mask = mask.unflatten(0, (-1, heads)) if mask.dim() == 3 and query.dim() == 4 else mask
+        mask = ~mask if mask.dtype == torch.bool else mask
+    if padding is not None:
+        seen = ~padding if padding.dtype == torch.bool else padding > HIDDEN
+        seen = seen.reshape(*seen.shape[:-1], 1, 1, seen.shape[-1])
+        if mask is None or mask.dtype == torch.bool:
+            mask = seen if mask is None else mask & seen
+        else:
+            mask = mask.masked_fill(~seen, -torch.inf)
+    return RecordedAttention(at=at, query=query, key=key, mask=mask)
 
 
 def _weighing(at: int, weights: Tensor, rows: Sequence[_Rows]) -> RecordedAttention:

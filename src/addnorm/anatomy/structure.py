@@ -45,14 +45,31 @@ class LayerRecord:
 
 
 def find_layers(events: PassEvents) -> tuple[LayerRecord, ...]:
-    """Find the layers: the longest chain of calls in one list of modules; () if there is none of at least two."""
+    """Find the layers: a chain of at least two calls in one list of modules, each with the output of the one before.
+
+    Of several lists, such as a stem of projections before the layers, the one whose members attend, then the one in which
+    outputs of branches join the stream, then one that keeps the width and repeats one class, then the longest. () if there is
+    none.
+    """
     by_list: dict[str, list[ModuleCall]] = defaultdict(list)
     for call in events.calls:
         parent, _, last = call.path.rpartition(".")
         if last.isdigit():
             by_list[parent].append(call)
-    chain: list[ModuleCall] = max((_chain(calls) for calls in by_list.values()), key=len, default=[])
-    return tuple(_layer(events, call) for call in chain) if len(chain) > 1 else ()
+    chains = [chain for chain in map(_chain, by_list.values()) if len(chain) > 1]
+    candidates = [tuple(_layer(events, call) for call in chain) for chain in chains]
+    return max(candidates, key=_likeness, default=())
+
+
+def _likeness(layers: Sequence[LayerRecord]) -> tuple[bool, bool, bool, int]:
+    """Marks of a chain of calls that is the model's layers, in order of weight."""
+    shapes = {
+        tensor.shape for layer in layers for tensor in (layer.call.input, layer.call.output) if tensor is not None
+    }
+    # The parts of one layer may be a list too: it attends once, while of the layers most do.
+    attending = sum(bool(layer.attentions) for layer in layers)
+    joined = any(layer.joints for layer in layers)
+    return attending > 1 or (attending > 0 and joined), joined, len(shapes) == 1, len(layers)
 
 
 def _chain(calls: Sequence[ModuleCall]) -> list[ModuleCall]:

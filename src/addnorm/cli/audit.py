@@ -178,9 +178,14 @@ def _audit(options: Options, name: str) -> int:
             print(f"\n{tables.key_cache(content['kv_cache'])}", end="")
         if options.strip is not None:
             written = certified or options.force
-            print(
-                f"\n{certificates.text(content['certificate'], str(options.strip), width=screen['width'], written=written)}"
+            shown = certificates.text(
+                content["certificate"],
+                str(options.strip),
+                width=screen["width"],
+                written=written,
+                given_up=content["joint_null"],
             )
+            print(f"\n{shown}")
     return 0 if audit.agreed and certified else 1
 
 

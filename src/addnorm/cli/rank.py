@@ -237,9 +237,10 @@ def _downstream(options: Options) -> Answer:
 def _next_commands(folder: Path) -> str:
     from addnorm.store import StudyFolder
     from addnorm.store.extension import plugins_of
+    from addnorm.store.remembered import to_give
 
     study = StudyFolder(folder)
-    code = plugin_options(plugins_of(study.plan))
+    code = plugin_options(to_give(folder, plugins_of(study.plan)))
     finished = [run.path for run in study.runs() if run.status().state == "finished"]
     commands: list[tuple[str, list[str | Path]]] = [
         ("next.status", ["status", folder]),

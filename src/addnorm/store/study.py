@@ -51,6 +51,7 @@ _RESERVED = frozenset(
         "index.db",
         "report",
         "mirrors",
+        "plugins",
         NAME,
         LOCK,
         "notes.jsonl",

@@ -14,7 +14,7 @@ from typing import Any
 from addnorm.catalogue import MECHANISM_ROOMS, ROOMS, Spec, add_plugin, remove_plugin, room
 from addnorm.errors import InputError
 from addnorm.study.foreign import ForeignSpec
-from addnorm.testing.contract import check_mechanism, require_defaults
+from addnorm.testing.contract import check_mechanism, of_defaults
 from addnorm.user_code import import_function
 
 Builder = tuple[str, Callable[..., Any], ModuleType]
@@ -135,10 +135,9 @@ def plugin_file(path: str) -> Path:
 @cache
 def _require_contract(room_name: str, kind: str, content: str) -> None:
     """Check a sibling against the laws of its room, once per content of its file."""
-    cls = room(room_name).spec_class(kind)
-    require_defaults(cls)
+    spec = of_defaults(room(room_name).spec_class(kind))
     if room_name in MECHANISM_ROOMS:  # what belongs to the lab is no part of a model, and has no laws to break
-        check_mechanism(room_name, cls())
+        check_mechanism(room_name, spec)
 
 
 def plugin_of(spec: Spec) -> str | None:

@@ -16,6 +16,8 @@ from addnorm.data.token_files import Progress
 from addnorm.errors import InputError, UnknownName
 from addnorm.statistics.seeds_in_stages import SeedsInStages
 from addnorm.store import RunStatus, State, StudyFolder
+from addnorm.store.extension import plugins_of
+from addnorm.store.remembered import remember
 from addnorm.store.study import COSTS
 from addnorm.study.definition import Study
 from addnorm.study.executor import ExecutorSpec
@@ -154,6 +156,7 @@ def run(
         say(sentence)
     require_checkpoint_in_time(prepared.fitted.study, spec, out)
     folder = StudyFolder.create(out, prepared.plan)
+    remember(out, plugins_of(prepared.plan))
     # Of a tuned study, the costs shown are those of the points that are chosen, which are not known before.
     if study.tune is None:
         record_costs(prepared.fitted.study, out)

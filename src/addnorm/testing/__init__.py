@@ -9,10 +9,12 @@ __all__ = ["BrokenLaw", "check"]
 
 
 def check(mechanism: Spec | type[Spec] | str | Path) -> None:
-    """Check that a mechanism keeps every law, in small models on the CPU; takes about a second.
+    """Check that a mechanism keeps every law, in small models on the CPU; takes a few seconds.
 
-    The laws: the model runs; inputs stay as they are; shapes and dtypes are kept; gradients are finite; no position reads a
-    later one; padding and cached decoding change nothing; a state dict restores the model; the seed alone decides the start.
+    The laws: the model runs, twice with the same result; inputs stay as they are; shapes, dtypes and devices are kept;
+    gradients are finite; no position reads a later one; padding and cached decoding change nothing; a state dict restores
+    the model; the seed alone decides the start; analyses see its stream; it equals what it says it equals. What a file lacks
+    in style is a warning. docs/guide/own-mechanism.md has a table of them.
 
     Args:
         mechanism: a spec, such as `MyNorm(eps=1e-6)`; a spec's class, whose fields then need defaults; or the path of a

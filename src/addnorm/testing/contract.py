@@ -2,23 +2,27 @@
 
 import ast
 import inspect
+from collections.abc import Callable
 from dataclasses import MISSING, asdict, fields, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 from addnorm.bias import Biases
 from addnorm.block.gau import Gau
 from addnorm.catalogue import MECHANISM_ROOMS, ROOMS, Spec, add_plugin, remove_plugin
-from addnorm.errors import InputError, UnknownName
+from addnorm.errors import InputError, UnknownName, warn
 from addnorm.model.architecture import Dropout
 from addnorm.model.presets import FIELD_OF_ROOM
 from addnorm.model.spec import ModelSpec
 from addnorm.reduction import Reducible
 from addnorm.testing.broken_law import BrokenLaw
+from addnorm.testing.causes import broken_by
 from addnorm.testing.laws import LAWS
 from addnorm.testing.reductions import reduces_as_declared
+
+T = TypeVar("T")
 
 
 def check_any(mechanism: Any) -> None:
@@ -39,8 +43,7 @@ def check_any(mechanism: Any) -> None:
                 remove_plugin(kind)
         return
     if isinstance(mechanism, type) and issubclass(mechanism, Spec):
-        require_defaults(mechanism)
-        mechanism = mechanism()
+        mechanism = of_defaults(mechanism)
     for name in MECHANISM_ROOMS:
         if isinstance(mechanism, _base(name)):
             check_mechanism(name, mechanism)
@@ -52,9 +55,11 @@ def check_any(mechanism: Any) -> None:
     )
 
 
-def require_defaults(cls: type[Spec]) -> None:
-    """Raises:
-    InputError: a field of the spec has no default.
+def of_defaults(cls: type[Spec]) -> Spec:
+    """The spec with the default of every field.
+
+    Raises:
+        InputError: a field has no default, or the defaults are refused.
     """
     required = [field.name for field in fields(cls) if field.default is MISSING and field.default_factory is MISSING]
     if required:
@@ -62,36 +67,120 @@ def require_defaults(cls: type[Spec]) -> None:
             f"{cls.__name__}: expected a default for every field, so that the mechanism can be checked in a small model, "
             f"got none for {', '.join(required)}."
         )
+    try:
+        return cls()
+    except InputError:
+        raise
+    except Exception as error:  # a user's __post_init__ may raise anything
+        raise broken_by(error, BUILDS, (), cls.__module__, f"{cls.__name__}()") from error
 
 
-def check_mechanism(room_name: str, spec: Spec) -> None:
+def check_mechanism(room_name: str, spec: Spec, say: Callable[[str], None] = warn) -> None:
     """Check every law on a tiny model with this mechanism; takes about a second.
 
     Args:
         room_name: one of the mechanism rooms.
         spec: the mechanism with its settings.
+        say: receives what a plug-in's style lacks, which is an error in a mechanism of this library.
 
     Raises:
         BrokenLaw: the first law that it breaks, with numbers and what to do (an `InputError`).
         InputError: the mechanism does not fit the tiny model's sizes, or belongs to another room.
         UnknownName: no such room.
     """
-    model = tiny(room_name, spec)
-    model.build()  # an error about the sizes is the mechanism's own and is raised unchanged
-    on_specs = {law.__name__: partial(law, room_name, spec) for law in (fields_are_documented, spec_round_trips)}
-    on_models = {name: partial(law, model) for name, law in LAWS.items()}
-    on_classes = {}
-    if isinstance(spec, Reducible):
-        on_classes["reduces_as_declared"] = partial(reduces_as_declared, room_name, type(spec), plain())
     offender = f"{room_name} '{spec.kind}'"
-    for name, law in (on_specs | on_models | on_classes).items():
+
+    def held(name: str, law: Callable[[], T], *, unchanged: type[Exception] | tuple[()] = ()) -> T:
         try:
-            law()
+            return law()
         except BrokenLaw as broken:
             raise BrokenLaw(broken.law, broken.finding, broken.advice, offender) from None
+        except unchanged as error:
+            raise InputError(f"{offender}: {error}") from error
         except Exception as error:  # a user's code may raise anything
-            finding = f"{type(error).__name__}: {error}."
-            raise BrokenLaw(name, finding, "Make it work in a small model.", offender) from error
+            bases = (_module_base(room_name), _base(room_name))
+            raise broken_by(error, name, bases, type(spec).__module__, offender) from error
+
+    model = held(BUILDS, partial(_built, room_name, spec), unchanged=InputError)  # its own words about sizes
+    laws: dict[str, Callable[[], None]] = {"spec_round_trips": partial(spec_round_trips, room_name, spec)}
+    laws |= {name: partial(law, model) for name, law in LAWS.items()}
+    if isinstance(spec, Reducible):
+        laws["reduces_as_declared"] = partial(reduces_as_declared, room_name, type(spec), plain())
+    for name, law in laws.items():
+        held(name, law)
+    # Style last: whoever tries an idea wants to know first whether it works, and trains a plug-in without it.
+    try:
+        held("fields_are_documented", partial(fields_are_documented, room_name, spec))
+    except BrokenLaw as broken:
+        if type(spec).__module__.startswith(f"{ROOMS[room_name].package}."):
+            raise
+        say(str(broken))
+
+
+BUILDS = "runs"
+"""Law of what a spec builds."""
+
+
+def _built(room_name: str, spec: Spec) -> ModelSpec:
+    """The tiny model's spec, after its model has been built once.
+
+    Raises:
+        BrokenLaw: `build` is missing, or does not return the room's module.
+    """
+    _require_field_decorator(type(spec))
+    module, cls = _module_base(room_name), type(spec)
+    own: Callable[..., Any] | None = getattr(cls, "build", None)
+    if module is None or own is None:
+        model = tiny(room_name, spec)
+        model.build()
+        return model
+    if own is getattr(_base(room_name), "build", None):
+        raise BrokenLaw(
+            BUILDS, f"{cls.__name__} has no method `build`.", f"Define it: it returns the room's {module.__name__}."
+        )
+
+    def build(self: Spec, *args: Any, **kwargs: Any) -> Any:
+        made = own(self, *args, **kwargs)
+        if not isinstance(made, module):
+            what = "None" if made is None else f"a {type(made).__name__}"
+            raise BrokenLaw(
+                BUILDS,
+                f"{cls.__name__}.build returns {what}, not a {module.__name__}.",
+                f"Return the module, whose class derives from {module.__module__}.{module.__name__}.",
+            )
+        return made
+
+    inherited = "build" not in vars(cls)
+    cls.build = build  # type: ignore[attr-defined]
+    try:
+        model = tiny(room_name, spec)
+        model.build()
+    finally:
+        if inherited:
+            del cls.build  # type: ignore[attr-defined]
+        else:
+            cls.build = own  # type: ignore[attr-defined]
+    return model
+
+
+def _module_base(room_name: str) -> type[Any] | None:
+    """The class of what a room's specs build; None if they build nothing, or one of several classes."""
+    build = getattr(_base(room_name), "build", None)
+    made = None if build is None else get_type_hints(build).get("return")
+    return made if isinstance(made, type) else None
+
+
+def _require_field_decorator(cls: type[Spec]) -> None:
+    """Raises:
+    BrokenLaw: the class has annotations, but is no dataclass, so that they are no fields.
+    """
+    if "__dataclass_params__" not in vars(cls) and vars(cls).get("__annotations__"):
+        names = ", ".join(vars(cls)["__annotations__"])
+        raise BrokenLaw(
+            BUILDS,
+            f"{cls.__name__} is not a dataclass, so that {names} cannot be set.",
+            "Write @dataclass(frozen=True, kw_only=True) above the class.",
+        )
 
 
 def tiny(room_name: str, spec: Spec, **changes: Any) -> ModelSpec:

@@ -17,37 +17,21 @@ from torch.func import functional_call
 from addnorm.model.initialisation import generator_for
 from addnorm.model.spec import ModelSpec
 from addnorm.model.transformer import Transformer
-from addnorm.residual import Site
 from addnorm.testing.broken_law import BrokenLaw
 from addnorm.testing.guard import floats, guard
+from addnorm.testing.interface import is_viewed_and_traced, repeats_itself, require_verbs, runs_on_its_device
 
 SEQ = 9
 Law = Callable[[ModelSpec], None]
 
 
 def runs(spec: ModelSpec) -> None:
-    """The model can be built and computes logits."""
-    law = "runs"
-    try:
-        model = spec.build()
-        _require_verbs(model)
-        model(some_tokens(spec))
-    except BrokenLaw:
-        raise
-    except Exception as error:  # a user's code may raise anything
-        raise BrokenLaw(law, f"{type(error).__name__}: {error}", "Make it work in a small model.") from error
-
-
-def _require_verbs(model: Transformer) -> None:
-    # A tensor with two rows would unpack into "input" and "state" and fail far from its cause.
-    x = torch.zeros(2, SEQ, model.spec.width)
-    read = model.residual.read(model.residual.open(x), Site(0, 0, model.spec.places[0].role))
-    if type(read) is not tuple or len(read) != 2:
-        raise BrokenLaw(
-            "runs",
-            f"read returns a {type(read).__name__}, not the pair of the branch's input and the state.",
-            "Return (input, state).",
-        )
+    """The model can be built and computes logits, and every method returns what its room asks for."""
+    model = spec.build()
+    require_verbs(model)
+    model(some_tokens(spec))
+    if "stream" not in spec.residual.refused_sockets():
+        model.residual.map_stream(model.residual.open(torch.zeros(1, 2, spec.width)), torch.neg, spec.places[0])
 
 
 def keeps_shape_and_dtype(spec: ModelSpec) -> None:
@@ -229,8 +213,10 @@ LAWS: Mapping[str, Law] = MappingProxyType(
         law.__name__: law
         for law in (
             runs,
+            repeats_itself,
             leaves_inputs_alone,
             keeps_shape_and_dtype,
+            runs_on_its_device,
             has_finite_gradients,
             is_causal,
             ignores_padding,
@@ -238,6 +224,7 @@ LAWS: Mapping[str, Law] = MappingProxyType(
             survives_its_state_dict,
             starts_the_same,
             shares_one_weight,
+            is_viewed_and_traced,
         )
     }
 )

@@ -1,11 +1,12 @@
 """The law of reductions: a mechanism equals what it declares to equal, with all other parameters at random."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, cast
 
 import torch
 
+from addnorm.errors import did_you_mean
 from addnorm.model.neutral import Parameters, fill
 from addnorm.model.presets import FIELD_OF_ROOM, preset
 from addnorm.model.spec import ModelSpec
@@ -21,7 +22,7 @@ _SMALLEST_EPS = 1e-30
 
 
 def reduces_as_declared(room: str, cls: type[Reducible], toy: ModelSpec) -> None:
-    """Hold every reduction of a sibling on small models.
+    """It equals what it says it equals: every declared reduction holds in float64, with all other parameters at random.
 
     Args:
         toy: the sizes and the other mechanisms.
@@ -36,7 +37,21 @@ def reduces_as_declared(room: str, cls: type[Reducible], toy: ModelSpec) -> None
             f"{cls.__name__} does not say what it equals.",
             "Define `reduces_to`: the settings and parameters with which it equals another mechanism, or () if there are none.",
         )
+    if isinstance(declared, Reduction) or not all(isinstance(each, Reduction) for each in declared):
+        raise BrokenLaw(
+            _LAW,
+            f"reduces_to returns {type(declared).__name__}, not a tuple of `Reduction`s.",
+            "Write (Reduction(…),), with the comma, or () if it equals nothing else.",
+        )
     for reduction in declared:
+        known = [field.name for field in fields(cls)]  # type: ignore[arg-type]
+        for name in reduction.settings:
+            if name not in known:
+                raise BrokenLaw(
+                    _LAW,
+                    f"{cls.__name__} has no field {name!r}, which `settings` names.",
+                    f"Known: {', '.join(known) or 'none'}.{did_you_mean(name, known)}",
+                )
         _hold(room, cls, reduction, toy)
 
 

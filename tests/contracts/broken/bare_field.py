@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from addnorm.reduction import Reduction
 from addnorm.residual import Parts, Residual, ResidualSpec, Site, Stream
 from addnorm.shape import Shape
 
@@ -23,6 +24,10 @@ class BareField(ResidualSpec):
     """A broken residual."""
 
     alpha: float = 1.0
+
+    @classmethod
+    def reduces_to(cls) -> tuple[Reduction, ...]:
+        return (Reduction(to={"residual": "add"}),)
 
     def build(self, shape: Shape, parts: Parts) -> "BareFieldResidual":
         return BareFieldResidual()

@@ -29,5 +29,5 @@ class ForgetsThePast(ResidualSpec):
 
 class ForgetsThePastResidual(Residual):
     def write(self, state: Tensor, y: Stream, site: Site) -> Tensor:
-        seen = torch.arange(1, y.shape[1] + 1, dtype=y.dtype)[:, None]
+        seen = torch.arange(1, y.shape[1] + 1, dtype=y.dtype, device=y.device)[:, None]
         return state + y.cumsum(dim=1) / seen

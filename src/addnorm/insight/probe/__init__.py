@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from torch import nn
 
+from addnorm.errors import InputError
 from addnorm.insight.flow.measure import Windows, measures
 from addnorm.insight.probe.recording import Logits, recorded
 from addnorm.study.foreign import ForeignModel, logits_of
@@ -50,12 +51,20 @@ def probe_weights(weights: RunWeights, windows: Windows) -> dict[str, Any]:
     """Measure the start and the end of a run, for `inspect_run`; `missing` names the parts that were not found at the start.
 
     Raises:
-        InputError: user code that is not given, files that have changed, or a model without a list of layers.
+        InputError: user code that is not given, files that have changed, or a model that cannot be measured, with the reason.
     """
 
     def probed(model: nn.Module) -> dict[str, Any]:
         foreign = cast(ForeignModel, model)
-        return probe(foreign.module.to(device_here()), windows.batches, windows.maps, logits_of)
+        try:
+            return probe(foreign.module.to(device_here()), windows.batches, windows.maps, logits_of)
+        except InputError:
+            raise
+        # A user's module may raise anything when it is measured, and torch anything about it. The other runs of the study
+        # are measured all the same, and this one is named with its reason.
+        except Exception as error:
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            raise InputError(f"{type(foreign.module).__name__}: cannot be measured: {reason}") from error
 
     start, end = probed(weights.any_initial_model()), probed(weights.any_model())
     del end["missing"]  # the same model

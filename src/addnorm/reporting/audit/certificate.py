@@ -9,7 +9,7 @@ from addnorm.reporting.audit.table import merged_names
 Json = Mapping[str, Any]
 
 
-def text(certificate: Json, path: str, *, width: int = 120, written: bool = True) -> str:
+def text(certificate: Json, path: str, *, width: int = 120, written: bool = True, given_up: int | None = None) -> str:
     """The removed parameters, the parameters that absorbed others, and every comparison with its bound.
 
     Args:
@@ -17,6 +17,8 @@ def text(certificate: Json, path: str, *, width: int = 120, written: bool = True
         path: of the file.
         width: columns.
         written: False if the file was not written, because the certificate failed.
+        given_up: number of scalars that the audit found to be redundant together, if fewer may be gone; None to leave the
+            difference out.
     """
     lines = [
         f"Wrote {path}: {certificate['scalars']} bias scalars less."
@@ -24,6 +26,13 @@ def text(certificate: Json, path: str, *, width: int = 120, written: bool = True
         else f"{path} was not written, because the certificate failed. It would have {certificate['scalars']} bias scalars "
         "less; --force writes it."
     ]
+    if given_up is not None and given_up > certificate["scalars"]:
+        kept = ", ".join(merged_names([*certificate.get("reduced", []), *certificate.get("refused", [])]))
+        lines.append(
+            f"  {given_up} can be given up, {certificate['scalars']} were: a file can leave out whole biases alone. The other "
+            f"{given_up - certificate['scalars']} are directions inside biases that stay{kept and f' ({kept})'}, because the "
+            "rest of such a bias matters or what takes over would grow too large."
+        )
     for key, description in (
         ("removed", "Gone"),
         ("zeroed", "Zeros, where the class needs numbers"),
@@ -42,7 +51,29 @@ def text(certificate: Json, path: str, *, width: int = 120, written: bool = True
         f"Certificate {verdict}: on {certificate['fresh']} inputs{lengths}, relative to the output's own size:"
     )
     lines += [f"  {_compared(row)}" for row in certificate["compared"]]
-    return "\n".join(wrapped for line in lines for wrapped in textwrap.wrap(line, width, subsequent_indent="    "))
+    shown = "\n".join(wrapped for line in lines for wrapped in textwrap.wrap(line, width, subsequent_indent="    "))
+    return f"{shown}\n{how_to_load(path)}" if written else shown
+
+
+def how_to_load(path: str) -> str:
+    """The lines of Python that load a stripped file, or folder, into the original class.
+
+    Example:
+        >>> print(how_to_load("smaller"))
+        To load it, with the class that was audited:
+          model = Class.from_pretrained('smaller')
+    """
+    lines = (
+        (
+            "from safetensors.torch import load_model",
+            f"gone, _ = load_model(model, {path!r}, strict=False)",
+            "for name in gone:",
+            "    model.get_parameter(name).data.zero_()",
+        )
+        if path.endswith(".safetensors")
+        else (f"model = Class.from_pretrained({path!r})",)
+    )
+    return "\n".join(["To load it, with the class that was audited:", *(f"  {line}" for line in lines)])
 
 
 def difference(comparison: Json, first: str, second: str) -> str:

@@ -10,6 +10,7 @@ from addnorm.reporting.reading.study_files import UNREADABLE, content_of
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.store.extension import plugins_of
 from addnorm.store.measured import CHECKPOINT
+from addnorm.store.remembered import to_give
 from addnorm.words import command_line, plugin_options
 
 
@@ -56,7 +57,9 @@ def study_command(name: str, snapshot: Snapshot, place: str = "") -> str:
         snapshot: the study.
         place: of a part within its folder.
     """
-    return command_line("addnorm", name, snapshot.path / place, *plugin_options(plugins_of(snapshot.plan)))
+    return command_line(
+        "addnorm", name, snapshot.path / place, *plugin_options(to_give(snapshot.path, plugins_of(snapshot.plan)))
+    )
 
 
 def inspect_command(snapshot: Snapshot, model: str) -> str:

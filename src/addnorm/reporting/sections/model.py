@@ -6,7 +6,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from addnorm.catalogue import JOINT_ROOMS, MECHANISM_ROOMS, ROOMS
+from addnorm.catalogue import JOINT_ROOMS, MECHANISM_ROOMS, ROOMS, Doc
 from addnorm.errors import InputError
 from addnorm.reporting.formats.formula import typeset
 from addnorm.reporting.formats.spec import flat
@@ -15,6 +15,7 @@ from addnorm.reporting.reading.study_files import content_of
 from addnorm.reporting.section import Section
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import MODEL_PAGE, View
+from addnorm.store.remembered import RememberedPlugin, remembered
 from addnorm.words import phrases
 
 _PLACES = {"bias": "qk_bias"}
@@ -31,10 +32,10 @@ class Mechanism:
     """`summary`, `why` and `differs`; empty if the docstring has none, English if there is no translation."""
     is_translated: bool = True
     formula: Markup = field(default_factory=Markup)
-    """Typeset; only the lines that hold for this model; empty for a plugin's mechanism."""
+    """Typeset; only the lines that hold for this model; empty for a plugin's mechanism that the study does not remember."""
     source: str = ""
     is_known: bool = False
-    """False for a plugin's mechanism: pages do not open files that a study names."""
+    """False for a plugin's mechanism that the study does not remember: pages do not open files that a study names."""
     is_plain: bool = False
 
     @property
@@ -100,7 +101,7 @@ def model(snapshot: Snapshot, variant: str, language: str = "en") -> Model:
     return Model(
         variant=variant,
         reference=reference,
-        mechanisms=mechanisms(built, language) if isinstance(built, Mapping) else (),
+        mechanisms=mechanisms(built, language, remembered(snapshot.path)) if isinstance(built, Mapping) else (),
         fields=tuple(each for each in fields if each.path in lines and not each.path.startswith("training.")),
         differences=tuple(
             each for each in fields if each.reference is not None and _is_compared(each.path, lines, theirs)
@@ -137,13 +138,17 @@ def _lines(spec: Mapping[str, Any]) -> dict[str, str]:
     return {path: value for part in parts if isinstance(part, Mapping) for path, value in flat(part).items()}
 
 
-def mechanisms(spec: Mapping[str, Any], language: str = "en") -> tuple[Mechanism, ...]:
+def mechanisms(
+    spec: Mapping[str, Any], language: str = "en", plugins: Mapping[str, RememberedPlugin] | None = None
+) -> tuple[Mechanism, ...]:
     """The mechanisms that a model is built with, each with the formulas that hold for it.
 
     Args:
         spec: the model's spec, as the study's plan holds it.
         language: of the texts.
+        plugins: those that the study's folder remembers, whose docstrings are shown as they were when it was planned.
     """
+    own = {each.kind: each.doc for path, each in (plugins or {}).items() if path.endswith(".py")}
     if isinstance(spec.get("gau"), Mapping):  # written as in earlier versions
         spec = {**spec, "block": {"kind": "gau", **spec["gau"]}}
     built = []
@@ -151,7 +156,7 @@ def mechanisms(spec: Mapping[str, Any], language: str = "en") -> tuple[Mechanism
         place = spec.get(_PLACES.get(name, name))
         kind = place.get("kind") if isinstance(place, Mapping) else None
         if isinstance(kind, str) and _is_built(name, spec):
-            built.append(_mechanism(name, kind, spec, language))
+            built.append(_mechanism(name, kind, spec, language, own.get(kind)))
     return tuple(sorted(built, key=lambda mechanism: not mechanism.stands_out))
 
 
@@ -173,10 +178,12 @@ def _has_norms(placement: object) -> bool:
     return any(value is True for value in asdict(spec.sockets()).values())
 
 
-def _mechanism(room: str, kind: str, spec: Mapping[str, Any], language: str) -> Mechanism:
-    if kind not in ROOMS[room].kinds():
+def _mechanism(
+    room: str, kind: str, spec: Mapping[str, Any], language: str, remembered_doc: Doc | None = None
+) -> Mechanism:
+    if remembered_doc is None and kind not in ROOMS[room].kinds():
         return Mechanism(room=room, kind=kind)
-    doc = ROOMS[room].doc(kind)
+    doc = remembered_doc or ROOMS[room].doc(kind)
     written = {"summary": doc.summary, "why": doc.why, "differs": "" if doc.differs == "nothing." else doc.differs}
     words = phrases(language)
     keys = {part: f"mechanism.{room}.{kind}.{part}" for part in written}

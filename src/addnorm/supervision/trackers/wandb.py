@@ -18,6 +18,7 @@ class Wandb(Tracker):
         self._open[run] = self._wandb.init(
             project=self._study,
             name=run,
+            group=config.get("variant"),  # the page draws a variant's seeds as one curve with its spread
             id=run,
             resume="allow",
             reinit="create_new",

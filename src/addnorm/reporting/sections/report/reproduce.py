@@ -10,6 +10,7 @@ import yaml
 from addnorm.reporting.section import Section
 from addnorm.reporting.snapshot import Snapshot, TableSource
 from addnorm.reporting.view import View
+from addnorm.store.remembered import RememberedPlugin, remembered
 from addnorm.version import __version__
 from addnorm.words import command_line
 
@@ -29,6 +30,8 @@ class Reproduction:
     """Of the plan, and of the plan after each extension by seeds; a repetition must have the same."""
     plugins: tuple[str, ...]
     """Files of the user's own mechanisms, which are needed too."""
+    sources: tuple[RememberedPlugin, ...] = ()
+    """Those of them that the study's folder remembers, with their hash and text."""
     hash: str | None = None
     """SHA-256 of a table of runs."""
 
@@ -81,6 +84,7 @@ def reproduction(snapshot: Snapshot, report: Path) -> Reproduction:
         commands=tuple(commands) if content is not None else (),
         plan_hashes=(str(plan["plan_hash"]), *(str(extension["plan_hash"]) for extension in extensions)),
         plugins=tuple(content.get("plugins", ())) if content is not None else (),
+        sources=tuple(remembered(snapshot.path).values()),
     )
 
 
