@@ -7,7 +7,7 @@ node that holds the numbers, followed through permutations, and multiples and su
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from addnorm.redundancy.graph.linear_images import Image, base_of, rebased
 from addnorm.redundancy.graph.reshaping import permuted, reshaped, selected
 from addnorm.redundancy.graph.shift import Shift, add, broadcast, scaled
 
@@ -33,6 +34,8 @@ class Multiple:
     """Axis of the other value, per axis of this one."""
     scale: float = 1.0
     offset: float = 0.0
+    image: Image | None = None
+    """The other value as a linear map of an earlier one, if it is."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,8 @@ class Product:
     """A label per axis of the source; None for an axis along which it is constant and which the value no longer has."""
     moved: tuple[Shift, ...] = ()
     """The factor's own shifts, if its numbers after the move of the parameters count; empty if those before it do."""
+    image: Image | None = None
+    """The factor as a linear map of an earlier value, if it is."""
 
     def updated(self, current: Callable[[Shift], Shift]) -> "Product":
         """The same product with the factor's shifts in the coordinates that are still free."""
@@ -116,7 +121,7 @@ def multiple(op: str, target: Any, args: Any, shape: tuple[int, ...]) -> Multipl
 
 def of(value: Any) -> Multiple:
     """Return a value's `Multiple`; if it has none, the value is its own."""
-    return value.multiple or Multiple(value.name, tuple(range(len(value.shape))))
+    return value.multiple or Multiple(value.name, tuple(range(len(value.shape))), image=value.image)
 
 
 def moves_last(first: Any, second: Any) -> bool:
@@ -200,6 +205,39 @@ def merged_source(
     wide = tuple(sizes[label] for label in labels)
     source = add(scaled(laid[0], factors[0]), laid[1], wide, factors[1])
     return source, replace(one, source_axes=tuple(labels))
+
+
+@dataclass(frozen=True)
+class DataTerm:
+    """A data-dependent shift of which the factor is known: factor * source, by a product."""
+
+    source: Shift
+    product: Product
+    factor: float = 1.0
+
+
+def met(
+    first: DataTerm, second: DataTerm, shape: tuple[int, ...]
+) -> tuple[DataTerm, DataTerm, Sequence[tuple[float, Shift]]] | None:
+    """Express two data-dependent shifts with the same earlier value as their factor; None if they have none in common.
+
+    Returns:
+        The two, and known shifts with their factors, which constants of linear maps leave.
+    """
+    terms, known = [], list[tuple[float, Shift]]()
+    if first.product.factor == second.product.factor or base_of(first.product) != base_of(second.product):
+        return None
+    for each in (first, second):
+        if each.product.image is None:
+            terms.append(each)
+            continue
+        expressed = rebased(each.product, each.source, shape)
+        if expressed is None:
+            return None
+        source, product, constant = expressed
+        terms.append(replace(each, source=source, product=product))
+        known += [(each.factor, constant)] if constant else []
+    return terms[0], terms[1], known
 
 
 def _laid_out(product: Product, source: Shift, labels: list[int], sizes: Mapping[int, int]) -> Shift | None:

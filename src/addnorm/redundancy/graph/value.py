@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from addnorm.redundancy.graph.like_factors import Multiple, Product
+from addnorm.redundancy.graph.linear_images import Image
 from addnorm.redundancy.graph.shift import Shift
 
 
@@ -158,6 +159,8 @@ class NodeValue:
     """Axis -> first entry and end of a range outside of which all entries are zero, for axes of `sums`."""
     multiple: Multiple | None = None
     """The earlier value of which it is a multiple, if it is one."""
+    image: Image | None = None
+    """The earlier value of which it is a linear map, if it is one."""
 
     def updated(self, current: Callable[[Shift], Shift]) -> "NodeValue":
         """The same value with all shifts expressed in the coordinates that are still free."""
