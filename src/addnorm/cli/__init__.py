@@ -31,6 +31,7 @@ _ORDER = (
     "extrapolate",
     "generate",
     "audit",
+    "port",
     "report",
     "export",
     "reindex",

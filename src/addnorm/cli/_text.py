@@ -5,13 +5,14 @@ import shutil
 import sys
 from typing import Any
 
+from addnorm.errors import InputError
 from addnorm.reporting.formats.numbers import quantity
 from addnorm.reporting.formats.table import ResultTable
 from addnorm.reporting.formats.text_table import filled
 from addnorm.words import spoken, translated
 
 __all__ = [
-    "duration", "on_screen", "page_width", "paragraph", "print_json", "print_line", "print_message", "quantity",
+    "config_table", "duration", "on_screen", "page_width", "paragraph", "print_json", "print_line", "print_message", "quantity",
     "screen_width",
 ]  # fmt: skip
 
@@ -64,3 +65,22 @@ def duration(seconds: float | int) -> str:
     if seconds < 48 * 3600:
         return t("duration.hours", h=int(seconds // 3600), m=int(seconds % 3600 // 60))
     return t("duration.days", d=seconds / 86400)
+
+
+def config_table(text: str | None) -> dict[str, Any] | None:
+    """Parse --config.
+
+    Raises:
+        InputError: it is not a JSON object.
+    """
+    if text is None:
+        return None
+    try:
+        content = json.loads(text)
+    except ValueError as error:
+        raise InputError(
+            f"--config: expected a JSON object such as '{{\"num_hidden_layers\": 2}}', got {text!r}: {error}."
+        ) from error
+    if not isinstance(content, dict):
+        raise InputError(f"--config: expected a JSON object such as '{{\"num_hidden_layers\": 2}}', got {text!r}.")
+    return content
