@@ -37,10 +37,8 @@ class PortDifference:
         place = t("port.place", ours=self.ours, theirs=self.theirs) if self.ours else ""
         after = t("port.after", place=self.last_equal) if self.last_equal else ""
         hint = t("port.hint", hint=self.hint) if self.hint else ""
-        check, what = (t.translation(f"port.{name.replace(' ', '_')}", name) for name in (self.check, self.what))
-        return t(
-            "port.difference", check=check, what=what, place=place, size=f"{self.size:.2g}", hint=hint, after=after
-        )
+        check, what, size = _word(t, self.check), _word(t, self.what), f"{self.size:.2g}"
+        return t("port.difference", check=check, what=what, place=place, size=size, hint=hint, after=after)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,14 +75,10 @@ class PortComparison:
     def in_words(self, t: Phrases) -> str:
         """The result in a few lines, in a language; reasons and hints are English."""
         difference = "" if self.first_difference is None else self.first_difference.in_words(t)
-        sizes = {t.translation(f"port.{name.replace(' ', '_')}", name): size for name, size in self.differences.items()}
-        made = t("port.comma").join(f"{name} {size:.1e}" for name, size in sizes.items())
+        made = t("joint.comma").join(f"{_word(t, name)} {size:.1e}" for name, size in self.differences.items())
         lines = [t("port.equal") if self.equal else t("port.different", difference=difference)]
         lines.append(t("port.sizes", sizes=made) if made else t("port.nothing"))
-        lines += [
-            t("port.skipped", check=t.translation(f"port.{name.replace(' ', '_')}", name), reason=reason)
-            for name, reason in self.skipped.items()
-        ]
+        lines += [t("port.skipped", check=_word(t, name), reason=reason) for name, reason in self.skipped.items()]
         if self.copied:
             lines.append(t("port.copied"))
         for names, key in ((self.only_ours, "port.only_first"), (self.only_theirs, "port.only_second")):
@@ -111,3 +105,9 @@ class PortComparison:
             "unequal": list(self.unequal),
             "copied": self.copied,
         }
+
+
+def _word(t: Phrases, name: str) -> str:
+    """A check or a kind of value in a language."""
+    key = name.replace(" ", "_")
+    return t.translation(f"port.{key}", name)
