@@ -58,6 +58,8 @@ CASES: dict[str, tuple[Callable[..., Tensor], list[tuple[int, ...]]]] = {
     "streams, identity": (identical, [STREAM, (BATCH, SEQ, STREAMS), VECTOR]),
     "sinkhorn": (partial(sinkhorn, rounds=4), [(STREAMS, STREAMS, BATCH, SEQ)]),
     "sinkhorn, static": (partial(sinkhorn, rounds=20), [(STREAMS, STREAMS)]),
+    "sinkhorn with eps": (partial(sinkhorn, rounds=4, eps=0.01), [(STREAMS, STREAMS, BATCH, SEQ)]),
+    "sinkhorn of one round": (partial(sinkhorn, rounds=1, eps=0.01), [(STREAMS, STREAMS, BATCH, SEQ)]),
 }
 every_case = pytest.mark.parametrize("case", CASES)
 
@@ -214,7 +216,7 @@ def test_sinkhorns_gradient_is_that_of_the_rounds(size: float) -> None:
     above = numbers(4, 4, 2, 1030, seed=1)
     found, expected = (
         torch.autograd.grad((form(logits) * above).sum(), [logits])[0]
-        for form in (partial(sinkhorn, rounds=20), _Sinkhorn(20).plain)
+        for form in (partial(sinkhorn, rounds=20), _Sinkhorn(20, 0.0).plain)
     )
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-11)
 
@@ -227,7 +229,7 @@ def test_rounds_of_balanced_matrices_are_left_out(size: float, left_out: bool, m
     monkeypatch.setattr(
         sinkhorn_module, "_changes_nothing", lambda done, sums: asked.append(done) or changes(done, sums)
     )
-    rounds = _Sinkhorn(20)
+    rounds = _Sinkhorn(20, 0.0)
     found, _ = rounds.fast(logits)
     assert (max(asked) < 19) == left_out
     torch.testing.assert_close(found, rounds.plain(logits), rtol=1e-14, atol=1e-15)

@@ -23,6 +23,11 @@ MODULES = {
 KIB = 1024
 CARDS = {80: 163 * KIB, 86: 99 * KIB, 89: 99 * KIB, 90: 227 * KIB, 100: 227 * KIB, 120: 99 * KIB}
 """Shared memory that one program may take, by compute capability: CUDA's programming guide, technical specifications."""
+NVIDIA = 32
+"""Threads of a warp."""
+MI300 = GPUTarget("hip", "gfx942", 64)
+MI300_SHARED = 64 * KIB
+"""Local data share of one program: AMD, CDNA 3 instruction set architecture."""
 OPERANDS = ("q", "k", "v", "grad", "out")
 POINTERS = {
     # Parameters stay in float32 under autocast, and what is made of them alone does, too.
@@ -73,6 +78,39 @@ def compiled(
         capability: 90 for compute capability 9.0.
         switches: compile-time constants other than PLAIN's.
     """
+    target = GPUTarget("cuda", capability, NVIDIA)
+    return taken_of(_binary(kernel, launch, width=width, dtype=dtype, target=target, switches=switches))
+
+
+def compiled_for_mi300(kernel: str, launch: dict[str, int], *, width: int, switches: dict[str, Any]) -> Taken:
+    """Compile a kernel of bfloat16 for MI300, whose registers are counted and spilled per thread of 64."""
+    binary = _binary(kernel, launch, width=width, dtype="bf16", target=MI300, switches=switches)
+    return taken_of_mi300(binary)
+
+
+def taken_of_mi300(binary: Any) -> Taken:
+    """What a program compiled for MI300 takes."""
+    text = binary.asm["amdgcn"]
+    (registers,), (spilled,) = (re.findall(rf"\.vgpr_{name}:\s*(\d+)", text) for name in ("count", "spill_count"))
+    return Taken(binary.metadata.shared, int(registers), 4 * int(spilled), "v_mfma" in text)
+
+
+def compiled_balance(kernel: str, streams: int, target: GPUTarget) -> Any:
+    """Compile a kernel of `sinkhorn` as it is launched for float32 logits, a position's lying side by side."""
+    module = importlib.import_module("addnorm.kernels.depth_mixing.balancing")
+    function, sizes = getattr(module, kernel), module.launch_of(streams, 20)
+    warps = sizes.pop("num_warps")
+    tensors = ("logits", "above", "gradient", "out")
+    signature = {
+        name: "constexpr" if name.isupper() else "*fp32" if name in tensors else "fp32" if name == "eps" else "i32"
+        for name in function.arg_names
+    }
+    return triton.compile(ASTSource(function, signature, sizes, {}), target=target, options={"num_warps": warps})
+
+
+def _binary(
+    kernel: str, launch: dict[str, int], *, width: int, dtype: str, target: GPUTarget, switches: dict[str, Any]
+) -> Any:
     function = getattr(importlib.import_module(f"{TRITON}.{MODULES[kernel]}"), kernel)
     block = max(16, triton.next_power_of_2(width))
     constants = {**PLAIN, **dict.fromkeys(("HEAD_DIM", "VALUE_DIM"), width), **switches}
@@ -92,8 +130,7 @@ def compiled(
             signature[name], constants[name] = "constexpr", 1
     own = {name: value for name, value in constants.items() if name in signature}
     source = ASTSource(function, signature, own, attributes)
-    binary = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
-    return _taken(binary)
+    return triton.compile(source, target=target, options=options)
 
 
 def _ones(kernel: str, constants: dict[str, Any]) -> list[str]:
@@ -104,7 +141,8 @@ def _ones(kernel: str, constants: dict[str, Any]) -> list[str]:
     return terms + (["bias_column"] if constants["HAS_BIAS"] else [])
 
 
-def _taken(binary: Any) -> Taken:
+def taken_of(binary: Any) -> Taken:
+    """What a program compiled for a card of NVIDIA's takes."""
     tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(binary.asm["cubin"])

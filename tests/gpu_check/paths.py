@@ -60,6 +60,7 @@ def cases() -> dict[str, Case]:
         "sum by torch": Case(summed, "sdpa"),
         "weight per pair": Case(weighed),
         "sum by tiles": Case(summed, "streaming"),
+        "balanced streams": Case(replace_kind(base, residual="hyper_connections")),
         "large, own scores": Case(large, batch=LARGE_BATCH),
         "large, sum": Case(replace_kind(large, scores="sum"), batch=LARGE_BATCH),
         "large, weight per pair": Case(replace_kind(large, scores="weighted"), batch=LARGE_BATCH),

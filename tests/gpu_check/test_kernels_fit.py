@@ -5,8 +5,21 @@ from dataclasses import replace
 
 import pytest
 import torch
-from compiling import CARDS, MODULES, Taken, compiled
+from compiling import (
+    CARDS,
+    MI300,
+    MI300_SHARED,
+    MODULES,
+    NVIDIA,
+    Taken,
+    compiled,
+    compiled_balance,
+    compiled_for_mi300,
+    taken_of,
+    taken_of_mi300,
+)
 from paths import TABLE
+from triton.backends.compiler import GPUTarget
 
 from addnorm.kernels.grouped_attention.launches import NARROW, WIDE, WIDTHS, Launch, usual_launch, widest
 
@@ -28,6 +41,10 @@ CASES = {
 }
 USUAL = ("plain", "distance", "everything")
 NAMES = {torch.bfloat16: "bf16", torch.float32: "fp32"}
+NARROWER = (16, 32)
+"""Widths that share the first row of the launches with 64."""
+ON_MI300 = 480
+"""Bytes of each thread in memory on MI300, for which no setting was chosen: what is found there today, 120 numbers at most."""
 OF_A_SUM = [kernel for kernel, module in MODULES.items() if module == "running"]
 
 
@@ -36,11 +53,12 @@ def _checks() -> list:
     checks = []
     for kernel in MODULES:
         for dtype in NAMES:
-            for width in (width for width in WIDTHS if width <= widest(kernel, dtype)):
+            for width in (width for width in (*NARROWER, *WIDTHS) if width <= widest(kernel, dtype)):
                 for case in CASES if kernel not in OF_A_SUM else ("plain", "distance", "matrix", "everything"):
                     for card in CARDS:
+                        cases = USUAL[:1] if width in NARROWER else USUAL
                         usual = dtype == torch.bfloat16 and (
-                            (card == 89 and case in USUAL) or (card == 90 and case in USUAL[:2])
+                            (card == 89 and case in cases) or (card == 90 and case in cases[:2])
                         )
                         name = f"{kernel}-{NAMES[dtype]}-{width}-{case}-sm_{card}"
                         marks = () if usual else pytest.mark.thorough
@@ -64,6 +82,34 @@ def test_a_kernel_fits_a_card(kernel: str, dtype: torch.dtype, width: int, case:
     plain = case == "plain" and dtype == torch.bfloat16 and kernel not in OF_A_SUM
     assert found.spilled <= (0 if plain else SPILLED)
     assert found.tensor_cores == (dtype == torch.bfloat16)
+
+
+@pytest.mark.parametrize("card", CARDS)
+@pytest.mark.parametrize("streams", [2, 4, 8])
+@pytest.mark.parametrize("kernel", ["balance", "differentiate_balance"])
+def test_matrices_of_streams_stay_in_registers(kernel: str, streams: int, card: int) -> None:
+    found = taken_of(compiled_balance(kernel, streams, GPUTarget("cuda", card, NVIDIA)))
+    assert found.shared <= CARDS[card]
+    assert found.spilled <= 8  # two numbers, on compute capability 10.0 and 12.0
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("kernel", ["balance", "differentiate_balance"])
+def test_matrices_of_streams_stay_in_registers_of_mi300(kernel: str) -> None:
+    found = taken_of_mi300(compiled_balance(kernel, 4, MI300))
+    assert found.shared <= MI300_SHARED
+    assert found.spilled == 0
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("width", [*NARROWER, *WIDTHS])
+@pytest.mark.parametrize("kernel", MODULES)
+def test_a_kernel_compiles_for_mi300(kernel: str, width: int) -> None:
+    launch = usual_launch(kernel, width, torch.bfloat16)
+    found = compiled_for_mi300(kernel, launch.arguments(), width=width, switches=CASES["plain"])
+    assert found.shared <= MI300_SHARED
+    assert found.spilled <= ON_MI300
+    assert found.tensor_cores
 
 
 @pytest.mark.parametrize(

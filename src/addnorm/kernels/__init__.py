@@ -1,6 +1,9 @@
 """Attention over summed scores, and sums over depth, each in a plain and in fast forms."""
 
 import contextlib
+import functools
+import os
+import shutil
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -16,6 +19,13 @@ def without_autocast(tensor: Tensor) -> Iterator[None]:
             yield
     else:
         yield
+
+
+@functools.cache
+def has_compiler() -> bool:
+    """True where Triton finds the C compiler that it needs to start a kernel."""
+    # As Triton looks for one (triton/runtime/build.py).
+    return bool(os.environ.get("CC")) or any(map(shutil.which, ("clang", "gcc")))
 
 
 WITHOUT_FLOAT64 = {"mps"}

@@ -150,16 +150,4 @@ class BalancedStreams(StreamsResidual):
             return torch.matmul(torch.softmax(mixed, dim=-1), matrices).unflatten(-1, (self.streams, self.streams))
         # Streams lead, positions follow: a round then divides contiguous rows of positions, not n x n blocks of memory.
         square = mixed.unflatten(-1, (self.streams, self.streams))
-        if self.read_eps:
-            return _floored_sinkhorn(square, self.rounds, self.read_eps)
-        return sinkhorn(square.movedim((-2, -1), (0, 1)), self.rounds).movedim((0, 1), (-2, -1))
-
-
-def _floored_sinkhorn(logits: Tensor, rounds: int, eps: float) -> Tensor:
-    """`sinkhorn` with positions first, as implementations of mHC compute it: eps on the first softmax and on every divisor."""
-    matrix = torch.softmax(logits, dim=-2) + eps
-    matrix = matrix / (matrix.sum(dim=-1, keepdim=True) + eps)
-    for _ in range(rounds - 1):
-        matrix = matrix / (matrix.sum(dim=-2, keepdim=True) + eps)
-        matrix = matrix / (matrix.sum(dim=-1, keepdim=True) + eps)
-    return matrix
+        return sinkhorn(square.movedim((-2, -1), (0, 1)), self.rounds, self.read_eps).movedim((0, 1), (-2, -1))

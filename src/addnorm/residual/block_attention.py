@@ -113,7 +113,8 @@ class BlockAttentionResidual(Residual):
     def _reads(self, state: Blocks, rows: list[int]) -> list[Tensor]:
         sources = torch.stack((*state.finished, self._normed(state.unfinished)), dim=-2)
         with without_autocast(sources):
-            queries = self.query[rows].to(sources.dtype) / sources.shape[-1] ** 0.5
+            # Stacked views: indexing by a list would copy the indices to the device and wait for the copy.
+            queries = torch.stack([self.query[row] for row in rows]).to(sources.dtype) / sources.shape[-1] ** 0.5
             logits = torch.einsum("...sd,rd->...rs", self.seen(sources), queries)
             weights = torch.softmax(wide(logits), dim=-1).to(sources.dtype)
             return list(torch.matmul(weights, sources).unbind(dim=-2))

@@ -1,7 +1,5 @@
 """Checks of a device before the first step: can it train a model, and which ways does attention take there?"""
 
-import os
-import shutil
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -11,6 +9,7 @@ from typing import Any
 import torch
 
 from addnorm.errors import InputError
+from addnorm.kernels import has_compiler
 from addnorm.kernels.grouped_attention import attend, choose, planned_on, problem_of
 from addnorm.model.spec import ModelSpec
 from addnorm.study.definition import AnyModel, Training
@@ -61,7 +60,7 @@ def require_device(model: AnyModel, training: Training, device: torch.device) ->
             "CUDA_VISIBLE_DEVICES= (to nothing) to train on the CPU."
         )
     kernels = sorted(set(attention_ways(model, training, device)) & {*_BY_KERNELS})
-    if (kernels or training.compile) and not _has_compiler():
+    if (kernels or training.compile) and not has_compiler():
         asked = f"attention takes '{kernels[0]}'" if kernels else "training.compile is set"
         raise InputError(
             f"{asked}, which Triton compiles: expected a C compiler, got none. Install gcc or name one in CC, or set "
@@ -149,8 +148,3 @@ def _time_of(step: Callable[[], object], device: torch.device) -> float:
             torch.cuda.synchronize(device)
         times.append((time.perf_counter() - began) * 1e3)
     return statistics.median(times)
-
-
-def _has_compiler() -> bool:
-    # As Triton looks for one (triton/runtime/build.py).
-    return bool(os.environ.get("CC")) or any(map(shutil.which, ("clang", "gcc")))
