@@ -397,10 +397,10 @@ def _schema(hint: Any) -> dict[str, Any]:
 
 HEAD = """# Answers of the commands as JSON
 
-Answers of the commands that need no torch, and of `addnorm port`, have JSON schemas (draft 2020-12).
-`python docs/answers.py` writes this page and the schemas from the dataclasses that the answers are made of;
-a test holds them against answers. `addnorm list schema` lists them, `addnorm list schema --json`
-prints them all; they are in the wheel, in `addnorm/schemas/`.
+Answers of the commands that need no torch, and of `addnorm port`, have JSON schemas (draft
+2020-12). `python docs/answers.py` writes this page and the schemas from the dataclasses that the
+answers are made of; a test holds them against answers. `addnorm list schema` lists them, `addnorm
+list schema --json` prints them all; they are in the wheel, in `addnorm/schemas/`.
 
 The number at the end of `$id` is the version. It is raised when a field goes, or changes its type
 or its meaning. Fields may be added without a new version: read those that you know.

@@ -7,7 +7,7 @@ node that holds the numbers, followed through permutations, and multiples and su
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from addnorm.redundancy.graph.linear_images import Image, base_of, rebased
+from addnorm.redundancy.graph.linear_images import Image
 from addnorm.redundancy.graph.reshaping import permuted, reshaped, selected
 from addnorm.redundancy.graph.shift import Shift, add, broadcast, scaled
 
@@ -205,39 +205,6 @@ def merged_source(
     wide = tuple(sizes[label] for label in labels)
     source = add(scaled(laid[0], factors[0]), laid[1], wide, factors[1])
     return source, replace(one, source_axes=tuple(labels))
-
-
-@dataclass(frozen=True)
-class DataTerm:
-    """A data-dependent shift of which the factor is known: factor * source, by a product."""
-
-    source: Shift
-    product: Product
-    factor: float = 1.0
-
-
-def met(
-    first: DataTerm, second: DataTerm, shape: tuple[int, ...]
-) -> tuple[DataTerm, DataTerm, Sequence[tuple[float, Shift]]] | None:
-    """Express two data-dependent shifts with the same earlier value as their factor; None if they have none in common.
-
-    Returns:
-        The two, and known shifts with their factors, which constants of linear maps leave.
-    """
-    terms, known = [], list[tuple[float, Shift]]()
-    if first.product.factor == second.product.factor or base_of(first.product) != base_of(second.product):
-        return None
-    for each in (first, second):
-        if each.product.image is None:
-            terms.append(each)
-            continue
-        expressed = rebased(each.product, each.source, shape)
-        if expressed is None:
-            return None
-        source, product, constant = expressed
-        terms.append(replace(each, source=source, product=product))
-        known += [(each.factor, constant)] if constant else []
-    return terms[0], terms[1], known
 
 
 def _laid_out(product: Product, source: Shift, labels: list[int], sizes: Mapping[int, int]) -> Shift | None:

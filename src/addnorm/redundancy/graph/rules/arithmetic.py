@@ -6,7 +6,8 @@ from itertools import count
 
 import torch
 
-from addnorm.redundancy.graph.like_factors import DataTerm, Product, merged_source, met, moves_last, of, shifts_of
+from addnorm.redundancy.graph.like_factors import Product, merged_source, moves_last, of, shifts_of
+from addnorm.redundancy.graph.linear_factors import DataTerm, met
 from addnorm.redundancy.graph.rule import OpCall, rule
 from addnorm.redundancy.graph.shift import Shift, broadcast, scaled, times, without_rounding, zero_shift
 from addnorm.redundancy.graph.shift import add as plus

@@ -11,7 +11,16 @@ from addnorm.redundancy.graph.rule import OpCall, rule
 from addnorm.redundancy.graph.rules.arithmetic import HIDDEN, merged
 from addnorm.redundancy.graph.shift import Shift, broadcast, mapped, zero_shift
 from addnorm.redundancy.graph.shift import add as plus
-from addnorm.redundancy.graph.value import DataShift, Mask, NodeValue, Output, Plane, merged_masks, values_in
+from addnorm.redundancy.graph.value import (
+    DataShift,
+    JoinedPart,
+    Mask,
+    NodeValue,
+    Output,
+    Plane,
+    merged_masks,
+    values_in,
+)
 
 Move = Callable[[torch.Tensor, tuple[int, ...]], torch.Tensor]
 """Rearranges known numbers, expanded except for one axis of size 1, to a new shape with size 1 at the same axis."""
@@ -265,7 +274,7 @@ def cat(call: OpCall, values: Sequence[NodeValue], dim: int = 0) -> Output:
     for value in parts:
         size = 1 if call.op == "stack" else value.shape[dim]
         for each in value.data_shifts:
-            placed.append(_placed(each, axes, dim, before, size, call.shape[dim], own=call.op != "stack"))
+            placed.append(each.placed(axes, dim, JoinedPart(before, size, call.shape[dim]), is_axis=call.op != "stack"))
         before += size
     data_shifts, known = merged(tuple(placed), call.shape)
     masks = [value.masked for value in parts if value.masked is not None]
@@ -276,34 +285,6 @@ def cat(call: OpCall, values: Sequence[NodeValue], dim: int = 0) -> Output:
                 sums[axis] = torch.cat([value.sums[axis].expand(_unit(value.shape, axis)) for value in parts], dim=dim)
     shift = plus(concatenated(shifts, dim), known, call.shape)
     return Output(shift, data_shifts, sums, merged_masks(masks) if masks else None)
-
-
-def _placed(
-    given: DataShift, axes: Mapping[int, int], dim: int, before: int, size: int, whole: int, *, own: bool
-) -> DataShift:
-    """A data-dependent shift of one part among `whole` entries along `dim`, of which `before` come first."""
-    # It concerns the part's own entries, so along the joined axis it is constant only if it is zero, unless other parts shift
-    # alike. That can be seen where its factor is known and does not vary along that axis: then the source gets this axis, with
-    # zeros for the other parts.
-    every = {**axes, dim: dim} if own else dict(axes)
-    out = given.rearranged(every, "joined")
-    product = out.product
-    if product is None or dim in product.factor_axes or given.relaxation is not None:
-        return given.rearranged(axes)
-    source, labels = out.source, list(product.source_axes)
-    if dim not in labels:
-        source, labels = broadcast(source, (size, *source.shape)), [dim, *labels]
-    at = labels.index(dim)
-    if source.shape[at] != size:
-        return given.rearranged(axes)
-    rest = [
-        zero_shift(tuple(n if axis == at else s for axis, s in enumerate(source.shape)))
-        for n in (before, whole - size - before)
-    ]
-    source = concatenated([each for each in (rest[0], source, rest[1]) if each.shape[at]], at)
-    free = set(every.values()) | {dim}
-    kept = {axis: labels.index(axis) for axis in free if axis in labels and axis not in product.factor_axes}
-    return DataShift(source, kept, factor=given.factor, product=replace(product, source_axes=tuple(labels)))
 
 
 @rule("slice_scatter")
