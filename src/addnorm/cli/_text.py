@@ -1,9 +1,11 @@
-"""Output of the commands: aligned plain text for people, one JSON value for programs, messages on standard error."""
+"""Output of the commands: aligned plain text for people, one JSON value for programs, messages on standard error, and figure
+files, whose format follows from the suffix and which are written whole or not at all."""
 
 import json
 import shutil
 import sys
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from addnorm.errors import InputError
 from addnorm.reporting.formats.numbers import quantity
@@ -11,10 +13,16 @@ from addnorm.reporting.formats.table import ResultTable
 from addnorm.reporting.formats.text_table import filled
 from addnorm.words import spoken, translated
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 __all__ = [
-    "config_table", "duration", "on_screen", "page_width", "paragraph", "print_json", "print_line", "print_message", "quantity",
-    "screen_width",
+    "config_table", "duration", "on_screen", "page_width", "paragraph", "print_json", "print_line", "print_message",
+    "quantity", "require_figure_file", "screen_width", "write_figure",
 ]  # fmt: skip
+
+SUFFIXES = (".svg", ".pdf", ".png")
+"""Formats of figure files."""
 
 
 def print_json(value: Any) -> None:
@@ -84,3 +92,31 @@ def config_table(text: str | None) -> dict[str, Any] | None:
     if not isinstance(content, dict):
         raise InputError(f"--config: expected a JSON object such as '{{\"num_hidden_layers\": 2}}', got {text!r}.")
     return content
+
+
+def require_figure_file(path: Path | None) -> None:
+    """Require, before any work is done, that a figure can be written to `path`.
+
+    Raises:
+        InputError: another suffix, or its folder does not exist.
+    """
+    if path is None:
+        return
+    if path.suffix not in SUFFIXES:
+        raise InputError(
+            f"--plot: expected a file name that ends with one of {', '.join(SUFFIXES)}, got {str(path)!r}."
+        )
+    if not path.parent.is_dir():
+        raise InputError(f"--plot: expected a file in an existing folder, got {str(path)!r}. Make the folder first.")
+
+
+def write_figure(figure: "Figure", path: Path) -> None:
+    """Write a figure to `path`.
+
+    Raises:
+        DiskFull, JobError: the disk refused the file.
+    """
+    from addnorm.reporting.drawing.image import saved
+    from addnorm.store import write_atomic
+
+    write_atomic(path, saved(figure, path.suffix[1:]))

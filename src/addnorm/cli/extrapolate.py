@@ -58,8 +58,8 @@ class Options:
 
 def command(options: Options) -> int:
     import addnorm
-    from addnorm.cli._figure_file import require_figure_file
     from addnorm.cli._progress import ProgressReport
+    from addnorm.cli._text import require_figure_file
     from addnorm.insight.checkpoint_text import require_no_text
     from addnorm.outside.hugging_face.checkpoint import is_checkpoint
 
@@ -104,7 +104,7 @@ def _of_checkpoint(options: Options) -> dict[str, Any]:
 
 
 def _show(result: dict[str, Any], options: Options) -> int:
-    from addnorm.cli._figure_file import write_figure
+    from addnorm.cli._text import write_figure
     from addnorm.reporting.sections.lengths import table as tables
 
     if options.plot is not None:

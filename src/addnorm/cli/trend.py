@@ -43,7 +43,7 @@ class Options:
 
 def command(options: Options) -> int:
     import addnorm
-    from addnorm.cli._figure_file import require_figure_file, write_figure
+    from addnorm.cli._text import require_figure_file, write_figure
     from addnorm.reporting.formats import trend_table as tables
     from addnorm.statistics.run_tables import columns_from
 

@@ -9,8 +9,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from addnorm.cli._figure_file import require_figure_file, write_figure
-from addnorm.cli._text import page_width, print_json
+from addnorm.cli._text import page_width, print_json, require_figure_file, write_figure
 from addnorm.errors import InputError
 
 CHECKPOINT_LENGTH = 512
