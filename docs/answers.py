@@ -146,8 +146,9 @@ OBJECTS: dict[str, tuple[type, str, dict[str, Any], str]] = {
             "next": _of("next_step"),
             "unit": METRIC["unit"],
             "better": METRIC["better"],
+            "others": _list({"$ref": "#"}),
         },
-        "second stuck unpaired unit better",
+        "second stuck unpaired unit better others together",
     ),
     "variant_noise": (run_noise.VariantNoise, "variant runs mean sd", {"sd": _or_null(SD)}, ""),
     "smallest_difference": (run_noise.SmallestDifference, "difference interval", {"interval": INTERVAL}, ""),
@@ -321,7 +322,7 @@ def schema_of(name: str) -> dict[str, Any]:
 def _collect(part: Any, needed: dict[str, Any]) -> None:
     """Add the objects that a schema refers to."""
     if isinstance(part, Mapping):
-        if "$ref" in part and (name := part["$ref"].removeprefix("#/$defs/")) not in needed:
+        if part.get("$ref", "#") != "#" and (name := part["$ref"].removeprefix("#/$defs/")) not in needed:
             needed[name] = _described(name)
             _collect(needed[name], needed)
         part = [*part.values()]

@@ -46,6 +46,8 @@ def closed(schema: Any) -> Any:
 
 def resolved(part: Mapping[str, Any], value: Any, schema: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
     """Name and schema of the object that a value is."""
+    if part.get("$ref") == "#":
+        return "", schema
     if "$ref" in part:
         name = part["$ref"].removeprefix("#/$defs/")
         return name, schema["$defs"][name]
@@ -60,7 +62,7 @@ def filled(part: Mapping[str, Any], value: Any, schema: Mapping[str, Any], where
     if value is None:
         return
     name, part = resolved(part, value, schema)
-    where = name or where
+    where = "" if part is schema else name or where
     if isinstance(value, Mapping) and "properties" in part:
         for field, inner in value.items():
             if inner is not None:
@@ -164,6 +166,9 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
         *(("better", s, random.gauss(2.8, 0.01)) for s in range(10, 30)),
         "open,0,2.79",
     )  # fmt: skip
+    metrics = table(
+        "metrics.csv", "variant,seed,loss,acc", *(f"{v},{s},{2 + s / 9},{50 - s}" for v in "ab" for s in range(3))
+    )
     for name in ("finished", "half_done", "failed"):
         getattr(made_study, name)(folder / name)
     study = StudyFolder(folder / "finished")
@@ -171,6 +176,10 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
     asked: list[tuple[str, list[str]]] = [
         ("rank", ["rank", "kuang-2025"]),
         ("rank", ["rank", runs, "--posterior"]),
+        (
+            "rank",
+            ["rank", metrics, "--metric", "loss", "--metric", "acc,direction=higher,unit=%,margin=1", "--together"],
+        ),
         *(("rank", ["rank", str(folder / name)]) for name in ("finished", "half_done", "failed")),
         ("noise", ["noise", runs, "--difference", "0.01"]),
         ("noise", ["noise", str(folder / "finished")]),

@@ -73,7 +73,9 @@ LINES: tuple[tuple[str, ...], ...] = (
     ),
     ("judge", f"{STUDY}/stream.jsonl", "--propose", f"{STUDY}/runs.csv", "--baseline", "a"),
     ("judge", f"{STUDY}/stream.jsonl", "--json"),
+    ("rank", f"{STUDY}/runs.csv", "--metric", "loss", "--posterior"),
     ("report", STUDY, "--no-inspect", "--out", f"{STUDY}-report.html"),
+    ("report", f"{STUDY}/runs.csv", "--out", f"{STUDY}-table.html"),
 )
 
 
@@ -203,3 +205,26 @@ def test_the_functions_say_so_too() -> None:
     done = light(LIGHT + "import addnorm\nprint(addnorm.rank('kuang-2025').references)\naddnorm.preset")
     assert done.stdout
     assert "addnorm.preset: this needs torch, which is not installed" in done.stderr.splitlines()[-1]
+
+
+PAGE = """
+import asyncio, sys
+from pathlib import Path
+
+from starlette.testclient import TestClient
+
+from addnorm.reporting.reading.run_table import TableReader
+from addnorm.web.app import application
+from addnorm.web.live import Live
+
+path = Path(sys.argv[2])
+client = TestClient(application(path, live=Live(TableReader(path))), base_url="http://127.0.0.1:8321")
+print([client.get(address).status_code for address in ("/", "/ranking", "/curves")])
+"""
+
+
+def test_the_page_of_a_table_is_served_without_torch(tmp_path: Path) -> None:
+    runs = [f"{name},{seed},{2.5 + seed / 100}" for name in "ab" for seed in range(3)]
+    (tmp_path / "runs.csv").write_text("\n".join(["variant,seed,loss", *runs]), encoding="utf-8")
+    done = light(LIGHT + PAGE, "no_other", str(tmp_path / "runs.csv"))
+    assert done.stdout.strip() == "[200, 200, 200]", done.stderr

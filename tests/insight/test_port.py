@@ -142,6 +142,8 @@ def ported(fault: str = "") -> Any:
 
 def test_a_port_that_fuses_three_matrices_is_equal() -> None:
     result = addnorm.equal_to(original(), ported(), tokens())
+    assert len(repr(result)) < 200
+    assert str(result) == result.text
     assert result, result.text
     assert not result.only_ours
     assert not result.only_theirs

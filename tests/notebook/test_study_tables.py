@@ -124,7 +124,9 @@ def test_a_ranking_shows_and_draws_itself(study: StudyRuns) -> None:
     html = ranking._repr_html_()
     assert html.count("<tr>") == 1 + 3
     assert ranking["v2m1"].versus["base"].verdict in html
-    assert "vs base" in repr(ranking)
+    assert "vs base" in str(ranking)
+    assert repr(ranking).startswith("<Ranking of 3 variants against base by loss: ")
+    assert max(map(len, (repr(ranking), repr(ranking["v2m1"]), repr(ranking["v2m1"].versus["base"])))) < 150
     assert [tick.get_text() for tick in ranking.plot().axes[0].get_yticklabels()] == [
         row.variant for row in ranking.variants
     ]

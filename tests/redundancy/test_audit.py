@@ -38,6 +38,14 @@ def claiming(monkeypatch: pytest.MonkeyPatch, free: dict[str, int]) -> None:
     monkeypatch.setattr(static, "analyse", claimed)
 
 
+def test_an_audit_is_one_line_until_it_is_printed() -> None:
+    audit = addnorm.audit(seeded(toys.Attention), data(2, 4, WIDTH))
+    assert repr(audit).startswith("<Audit of Attention: ")
+    assert len(repr(audit)) < 200
+    assert str(audit).count("\n") == len(audit.findings)
+    assert "k.bias: redundant." in str(audit)
+
+
 @pytest.mark.parametrize("limit", [1024, 3])
 def test_the_methods_agree_on_attention(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
     monkeypatch.setattr("addnorm.redundancy.analysis.COUNTED_WITH_PROOF", limit)

@@ -98,8 +98,8 @@ def view(page: str, language: str = "en", variant: str | None = None) -> View:
 @pytest.mark.usefixtures("added")
 def test_a_section_is_one_file_and_a_template(study: Path, tmp_path: Path) -> None:
     assert [name for name in sections() if name in ("totals", "notebook", "ladder")] == ["totals", "notebook", "ladder"]
-    assert pages()["overview"] == ("answer", "notes", "totals", "notebook", "ladder", "cards", "tuning")
-    assert pages()["notes"] == ("notebook",)
+    assert pages("study")["overview"] == ("answer", "notes", "totals", "notebook", "ladder", "cards", "tuning")
+    assert pages("study")["notes"] == ("notebook",)
     reader = Reader(study)
     before = reader.look()
     assert "<p>nothing</p>" in Pages().section("notebook", before, view("overview"))

@@ -7,6 +7,7 @@ For example:
     addnorm rank kuang-2025
     addnorm rank results.csv --reference base --columns variant=model,loss=val_loss
     addnorm rank results.csv --columns loss=accuracy --direction higher --unit % --margin 0.2
+    addnorm rank results.csv --metric loss --metric accuracy,direction=higher,margin=0.2,unit=%
     addnorm rank results.csv --rule modded-nanogpt
     addnorm rank sizes.csv --as speedup --columns compute=flops
     addnorm rank lm_eval_output --as downstream --columns document=doc.text_id
@@ -15,42 +16,29 @@ For example:
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
+from addnorm.cli._rank.choices import TableOptions
 from addnorm.cli._text import page_width, paragraph, print_json, print_message
 from addnorm.errors import InputError
 from addnorm.words import command_line, plugin_options, spoken
 
+if TYPE_CHECKING:
+    from addnorm.statistics import Ranking
+
 
 @dataclass(frozen=True)
-class Options:
+class Options(TableOptions):
     dir: Annotated[Path, tyro.conf.Positional]
     """Folder of a study's runs; a JSON file of published results; `kuang-2025` for the table that Kuang (2025) prints; or runs
     that other code trained, with a variant, a seed and a loss each: CSV, JSON lines, a JSON list, a folder of TensorBoard
     events."""
-    reference: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    """Variants to compare with, in place of the study's own. May be given more than once."""
-    margin: float | None = None
-    """Nats per token, or the unit of the column, below which a difference counts as none, in place of the study's own."""
-    variant: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    """Rank only these variants and the references. May be given more than once. Counts as a look at results."""
-    exclude: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    """Leave out this variant. May be given more than once. Counts as a look at results."""
-    columns: str = ""
-    """Columns of runs that other code trained, such as `variant=model,loss=val_loss`, also `state` and `step`; for a folder of
-    TensorBoard events `run={variant}_{seed}`."""
-    direction: Literal["lower", "higher"] | None = None
-    """The better direction in the column `loss` of such runs; needed for a column such as accuracy."""
-    unit: str = ""
-    """Unit of that column, for what is shown."""
     question: Annotated[Literal["ranking", "speedup", "steps", "downstream"], tyro.conf.arg(name="as")] = "ranking"
     """Another question of the same runs. `speedup`: compute that the reference needs for a variant's loss, from runs at two
     sizes or more (column `compute`). `steps`: steps to equal loss, from curves (column `step`). `downstream`: scores of items
     (samples of lm-evaluation-harness, logs of Inspect, or a table with a row per item), over items, documents and seeds."""
-    posterior: bool = False
-    """Also show how probable it is that each variant is better, equivalent, or worse. Never in place of the verdict."""
     rule: str = ""
     """Ask instead whether the table satisfies a written rule, and how often chance alone does: a YAML file, or one of
     modded-nanogpt, modded-nanogpt-medium, modded-nanogpt-optimization, parameter-golf, parameter-golf-average, marin-gate-1,
@@ -77,7 +65,6 @@ def command(options: Options) -> int:
     from addnorm.statistics.conclusion import conclusion
     from addnorm.statistics.effects.next_step import next_step
     from addnorm.statistics.effects.posterior import posteriors
-    from addnorm.statistics.run_tables import columns_from
 
     if options.rule:
         return _print(options, *_rule(options))
@@ -89,40 +76,51 @@ def command(options: Options) -> int:
         raise InputError(
             "--noise, --limit, --exponent: expected only with --rule or --as speedup, got one. Leave it out."
         )
-    ranked = addnorm.rank(
-        options.dir,
-        references=options.reference or None,
-        margin=options.margin,
-        variants=options.variant,
-        exclude=options.exclude,
-        columns=columns_from(options.columns) if options.columns else None,
-        direction=options.direction,
-        unit=options.unit or None,
-        say=print_message,
-    )
-    sentences, step = conclusion(ranked), next_step(ranked)
-    ranking = {**ranked.to_json(), "answer": [str(sentence) for sentence in sentences], "next": step.to_json()}
-    probable = posteriors(ranked) if options.posterior else {}
-    for row in ranking["variants"] if options.posterior else ():
-        for reference, versus in row["versus"].items():
-            found = probable.get((row["variant"], reference))
-            versus["posterior"] = None if found is None else found.to_json()
+    choices = options.choices()
+    ranked = addnorm.rank(options.dir, **choices.of_ranking, say=print_message)
+    ranking = _answered(ranked, options.posterior)
     if options.json:
         print_json(ranking)
     elif options.csv:
         print(tables.csv(ranking), end="")
     elif options.latex:
-        print("\n".join(ranking_latex.latex(ranking).values()), end="")
+        of_metrics = (
+            latex for each in (ranking, *ranking.get("others", ())) for latex in ranking_latex.latex(each).values()
+        )
+        print("\n".join(of_metrics), end="")
     else:
-        print(tables.text(ranking, page_width(), spoken()))
-        if options.posterior:
-            print(_probabilities(probable, page_width()))
+        for each in (ranked, *ranked.others):
+            print(tables.text(each.to_json(), page_width(), spoken()))
+            if options.posterior:
+                print(_probabilities(posteriors(each), page_width()))
         if ranking["tuning"] is not None:
             print(tuning_tables.text(ranking["tuning"], page_width(), spoken()))
         if (options.dir / "study.json").exists():
             print(_next_commands(options.dir))
-        print("\n".join(("", *map(paragraph, (*sentences, step.sentence)))))
+        of_others = (sentence for each in ranked.others for sentence in conclusion(each))
+        print("\n".join(("", *map(paragraph, (*conclusion(ranked), *of_others, next_step(ranked).sentence)))))
     return 0
+
+
+def _answered(ranked: "Ranking", posterior: bool) -> dict[str, Any]:
+    """The JSON of a ranking with its answer in words, the next step, and the same of its other metrics."""
+    from addnorm.statistics.conclusion import conclusion
+    from addnorm.statistics.effects.next_step import next_step
+    from addnorm.statistics.effects.posterior import posteriors
+
+    ranking = {
+        **ranked.to_json(),
+        "answer": [str(sentence) for sentence in conclusion(ranked)],
+        "next": next_step(ranked).to_json(),
+    }
+    probable = posteriors(ranked) if posterior else {}
+    for row in ranking["variants"] if posterior else ():
+        for reference, versus in row["versus"].items():
+            found = probable.get((row["variant"], reference))
+            versus["posterior"] = None if found is None else found.to_json()
+    if ranked.others:
+        ranking["others"] = [_answered(of, posterior) for of in ranked.others]
+    return ranking
 
 
 def _probabilities(probable: Mapping[tuple[str, str], Any], width: int) -> str:
@@ -152,7 +150,7 @@ def _one_reference(options: Options, question: str, *unread: str) -> str | None:
     Raises:
         InputError: one of them is given, or two references.
     """
-    for name in ("exclude", "csv", "latex", "posterior", *unread):
+    for name in ("exclude", "csv", "latex", "posterior", "metric", "together", *unread):
         if getattr(options, name) not in (None, "", False, ()):
             raise InputError(f"--{name}: expected no such option with {question}, got one. Leave it out.")
     if len(options.reference) > 1:

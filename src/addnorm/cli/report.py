@@ -1,4 +1,4 @@
-"""Write a study's report: one HTML file that opens in a browser, with figures and tables beside it.
+"""Write the report of a study or of a table of runs: one HTML file that opens in a browser, with figures and tables beside it.
 
 The report holds the ranking with intervals, curves, learned scalars, costs, layer-by-layer measures, the method with its
 statistics, the environment, the plan's hash and the commands that reproduce it. Runs without measures are inspected first.
@@ -8,6 +8,7 @@ For example:
     addnorm report runs/first
     addnorm report runs/first --lang zh --out paper/report.html
     addnorm report runs/first --pdf
+    addnorm report results.csv --columns variant=model,loss=val_loss
 """
 
 from dataclasses import dataclass
@@ -16,17 +17,20 @@ from typing import Annotated, Literal
 
 import tyro
 
+from addnorm.cli._rank.choices import TableOptions
 from addnorm.cli._text import print_json, print_line, print_message
 from addnorm.errors import InputError
 from addnorm.reporting.drawing.browser import find_browser, print_pdf
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(TableOptions):
     dir: Annotated[Path, tyro.conf.Positional]
-    """Folder of a study's runs, or of measured checkpoints."""
+    """Folder of a study's runs or of measured checkpoints, or a table of runs that other code trained, as `addnorm rank` reads
+    it."""
     out: Path | None = None
-    """The HTML file; DIR/report/report.html if not given. Figures and tables go into its folder."""
+    """The HTML file; if not given, DIR/report/report.html, or NAME-report/report.html beside a table. Figures and tables go
+    into its folder."""
     lang: Literal["en", "zh"] = "en"
     """Language of the report."""
     inspect: bool = True
@@ -44,9 +48,18 @@ def command(options: Options) -> int:
     from addnorm.reporting.reader import Reader, reader_of
 
     browser = find_browser() if options.pdf else None  # its absence is reported before anything is measured
-    is_study = isinstance(reader_of(options.dir), Reader)  # any other folder is reported before anything is measured
+    choices = options.choices()
+    is_study = isinstance(
+        reader_of(options.dir, choices), Reader
+    )  # any other folder is reported before anything is measured
     not_inspected = _inspect_runs(options) if options.inspect and is_study else {}
-    report = addnorm.report(options.dir, out=options.out, lang=options.lang, say=print_message)
+    report = addnorm.report(
+        options.dir,
+        out=options.out,
+        lang=options.lang,
+        say=print_message,
+        **vars(choices),
+    )
     pdf = None if browser is None else print_pdf(browser, report.html)
     if options.json:
         print_json(

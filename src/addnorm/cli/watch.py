@@ -1,6 +1,7 @@
-"""Serve a live page of a study, of all studies of a folder, or of measured checkpoints.
+"""Serve a live page of a study, of all studies of a folder, of measured checkpoints, or of a table of runs.
 
-A study's page shows states, curves, ranking, scalars, cost, logs and failures.
+A study's page shows states, curves, ranking, scalars, cost, logs and failures. That of a table shows the answer, the ranking,
+the numbers of all runs and, where it has steps, curves; it follows the file while other code writes it.
 
 The page is served to this machine alone. With `--host`, other machines have access with a token, which is part of the printed
 address. The page only reads; notes and tags, its one exception, are kept in `notes.jsonl` in the study's folder and can be
@@ -9,6 +10,7 @@ written from this machine alone unless `--notes` says otherwise.
 For example:
     addnorm watch runs/first
     addnorm watch runs
+    addnorm watch results.csv --columns variant=model,loss=val_loss
     addnorm watch runs/first --host 0.0.0.0 --port 9000
 """
 
@@ -18,15 +20,17 @@ from typing import Annotated, Literal
 
 import tyro
 
+from addnorm.cli._rank.choices import TableOptions
 from addnorm.cli._text import print_json
 from addnorm.errors import InputError
 from addnorm.words import spoken
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(TableOptions):
     dir: Annotated[Path, tyro.conf.Positional]
-    """Folder of a study's runs, one into which `addnorm inspect CHECKPOINT --to DIR` has written, or a folder of studies."""
+    """Folder of a study's runs, one into which `addnorm inspect CHECKPOINT --to DIR` has written, a folder of studies, or a
+    table of runs that other code trained, as `addnorm rank` reads it."""
     host: str = "127.0.0.1"
     """Address to listen on; `0.0.0.0` for all addresses of this machine."""
     port: int | None = None
@@ -49,7 +53,14 @@ def command(options: Options) -> int:
         raise InputError(
             f"--token: expected at least 8 characters, got {len(options.token)}. Without --token, one is generated."
         )
-    ready = page(options.dir, host=options.host, port=options.port, token=options.token, notes=options.notes)
+    ready = page(
+        options.dir,
+        host=options.host,
+        port=options.port,
+        token=options.token,
+        notes=options.notes,
+        table=options.choices(),
+    )
     if options.json:
         print_json({"url": ready.url})
     else:

@@ -10,6 +10,7 @@ from addnorm.reporting.formats.measured import RankingFormats, missing_verdicts
 from addnorm.reporting.formats.table import ResultTable
 from addnorm.reporting.sections import ranking as tables
 from addnorm.statistics import Ranking
+from addnorm.statistics.conclusion import conclusion
 from addnorm.store.rank import rank as plain_rank
 from addnorm.words import phrases
 
@@ -17,9 +18,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class StudyRanking(Ranking):
-    """A `Ranking` that a notebook shows as a table, and that draws its figure.
+    """A `Ranking` that a notebook shows as a table, that draws its figure, and whose `print` is the text of `addnorm rank`.
+
+    Every ranking is one: of a study, of a table, of a data frame. `others` holds those by further metrics.
 
     Example:
         >>> ranking = addnorm.open_runs("runs/first").rank()
@@ -32,7 +35,8 @@ class StudyRanking(Ranking):
     @classmethod
     def of(cls, ranking: Ranking) -> "StudyRanking":
         """The same ranking as one that a notebook shows."""
-        return cls(**{field.name: getattr(ranking, field.name) for field in fields(Ranking)})
+        content = {field.name: getattr(ranking, field.name) for field in fields(Ranking)}
+        return cls(**{**content, "others": tuple(map(cls.of, ranking.others))})
 
     def plot(self, language: str = "en") -> "Figure":
         """Draw the mean loss of each variant with its interval and the losses of its runs, best on top.
@@ -43,15 +47,16 @@ class StudyRanking(Ranking):
         Returns:
             A matplotlib figure; `figure.savefig("ranking.pdf")` writes it. Notebooks show it after `%matplotlib inline`.
         """
-        figure = tables.figure(tables.figure_rows(self, phrases(language)), language)
-        if not self.measure.in_nats:
-            figure.axes[0].set_xlabel(RankingFormats.of(self.to_json()).title)
-        return figure
+        return tables.figure(tables.figure_rows(self, phrases(language)), language)
 
-    def __repr__(self) -> str:
-        return tables.text(self.to_json())
+    def __str__(self) -> str:
+        return "\n".join(tables.text(each.to_json()) for each in (self, *self.others))
 
     def _repr_html_(self) -> str:
+        answer = "".join(f"<p>{escape(sentence)}</p>" for sentence in conclusion(self))
+        return answer + "".join(each._table_html() for each in (self, *map(StudyRanking.of, self.others)))
+
+    def _table_html(self) -> str:
         content = self.to_json()
         shown = RankingFormats.of(content)
         words = {"mean": shown.name.lower() if shown.in_nats else shown.name, "accuracy": "accuracy, %"}

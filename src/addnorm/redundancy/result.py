@@ -1,5 +1,6 @@
 """`Audit`, the result of an audit, and the rewrites that start from it."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -67,6 +68,18 @@ class Audit:
     """Wall-clock time per method, and `total`."""
     subject: AuditedModel | None = field(default=None, repr=False, compare=False)
     """The model and its null spaces, for the rewrites; not part of the JSON."""
+
+    def __repr__(self) -> str:
+        """One line; `print` shows the findings, and `to_json` has everything."""
+        counts = Counter(finding.verdict for finding in self.findings)
+        verdicts = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common()) or "no parameters"
+        contradictions = f"; {len(self.disagreements)} contradictions" if self.disagreements else ""
+        redundant = f"{self.joint_null} of {self.size} numbers redundant"
+        return f"<Audit of {self.model}: {redundant}; parameters: {verdicts}{contradictions}>"
+
+    def __str__(self) -> str:
+        rows = (f"  {each.parameter}: {each.verdict}. {each.reason}".rstrip(" .") for each in self.findings)
+        return "\n".join((repr(self), *rows, *self.disagreements))
 
     @property
     def agreed(self) -> bool:

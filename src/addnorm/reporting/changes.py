@@ -38,9 +38,13 @@ def changed_sections(before: Snapshot, now: Snapshot) -> frozenset[str]:
         triggers.add("ranking")
         # A new ranking may move every card, also those whose runs have not changed.
         places = set(range(len(now.variants)))
+    if now.fault != before.fault:
+        triggers.add("fault")
     written = _written(before, now)
     changed: set[str] = set()
     for name, section in sections().items():
+        if now.source not in section.sources:
+            continue
         if _follows(section, triggers, before, now) or _reads(section, written):
             changed |= {name} if section.part is None else {f"{section.part}-{place}" for place in places}
     return frozenset(changed)

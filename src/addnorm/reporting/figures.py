@@ -8,18 +8,18 @@ from addnorm.reporting.drawing.image import saved
 from addnorm.reporting.drawing.two_processes import in_two_processes
 from addnorm.reporting.figure import DrawnFigure, Figure, Rows
 from addnorm.reporting.sections import sections
-from addnorm.reporting.snapshot import Snapshot
+from addnorm.reporting.snapshot import Snapshot, SourceKind
 from addnorm.store.files import make_folder, write_atomic
 from addnorm.words import phrases
 
 
-def all_figures(*, of_study: bool = True) -> list[Figure]:
+def all_figures(source: SourceKind = "study") -> list[Figure]:
     """Every figure that the report of a study can have, in its order; those of further commands' results last.
 
     Args:
-        of_study: False for those that a folder of measured checkpoints can have.
+        source: what it is of; those that a study can have unless given.
     """
-    shown = [section for section in sections().values() if of_study or not section.needs_study]
+    shown = [section for section in sections().values() if source in section.sources]
     figures = [figure for section in shown for figure in section().figures]
     return sorted(figures, key=lambda figure: figure.is_on_demand)
 
@@ -34,7 +34,7 @@ def write_figures(snapshot: Snapshot, folder: Path, language: str) -> list[Drawn
     # The labels' language may differ from the report's: without a font for Chinese, matplotlib would draw boxes. The
     # report then says that the labels are English (section `figures`).
     labels = drawable(language)
-    figures = all_figures(of_study=snapshot.is_study)
+    figures = all_figures(snapshot.source)
     drawn = []
     # Pictures are drawn first and all files written afterwards, by this process alone: two processes that wrote would
     # leave a report half of one moment when one of them is killed.
@@ -71,7 +71,7 @@ def write_tables(snapshot: Snapshot, folder: Path) -> list[Path]:
         DiskFull, JobError: the folder cannot be written.
     """
     written = []
-    for section in (each for each in sections().values() if snapshot.is_study or not each.needs_study):
+    for section in (each for each in sections().values() if snapshot.source in each.sources):
         for name, text in section().files(snapshot).items():
             write_atomic(folder / name, text.encode())
             written.append(folder / name)

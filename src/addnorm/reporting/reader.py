@@ -15,9 +15,12 @@ from typing import Any, Protocol
 
 from addnorm.errors import InputError
 from addnorm.reporting.reading.contained import contained
+from addnorm.reporting.reading.run_table import TableChoices, TableReader, is_table, refuse_choices
 from addnorm.reporting.sections import run_files, study_files
 from addnorm.reporting.snapshot import Facts, RunView, Snapshot
 from addnorm.statistics import Ranking, Result
+from addnorm.statistics.run_tables import Source
+from addnorm.statistics.run_tables.records import is_in_memory
 from addnorm.store import Damaged, RunFolder, RunStatus, StudyFolder, read_json
 from addnorm.store.events import first_event
 from addnorm.store.measured import MEASURED, measured_names
@@ -50,12 +53,22 @@ def is_site(folder: Path) -> bool:
     return (folder / "study.json").is_file() or bool(measured_names(folder)) or (folder / "config.json").is_file()
 
 
-def reader_of(folder: Path) -> "Reader | CheckpointsReader":
-    """The reader of a study's folder, or of one with measured checkpoints.
+def reader_of(source: Source, table: TableChoices | None = None) -> "Reader | CheckpointsReader | TableReader":
+    """The reader of a study's folder, of one with measured checkpoints, or of a table of runs.
+
+    Args:
+        source: a folder, or a table, also one in memory.
+        table: choices about a table.
 
     Raises:
-        InputError, Damaged: as `StudyFolder`, for a folder without either.
+        InputError, Damaged: as `StudyFolder`, for a folder without either; or choices about something that is no table.
     """
+    if is_in_memory(source):
+        return TableReader(source, table)
+    folder = Path(source)  # type: ignore[arg-type]
+    if not is_site(folder) and (folder.is_file() or is_table(folder)):
+        return TableReader(folder, table)
+    refuse_choices(folder, table)
     if not (folder / "study.json").is_file() and measured_names(folder):
         return CheckpointsReader(folder)
     if (folder / "config.json").is_file() and not (folder / "study.json").exists():
@@ -94,7 +107,7 @@ class CheckpointsReader:
             train_tokens=None,
             kept=kept,
             checkpoints=names,
-            is_study=False,
+            source="checkpoints",
         )
         return self._newest
 

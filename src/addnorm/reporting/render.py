@@ -17,6 +17,7 @@ from addnorm.reporting.drawing.line_styles import dash, shape
 from addnorm.reporting.figure import ReportFiles
 from addnorm.reporting.formats import numbers
 from addnorm.reporting.formats.formula import prose
+from addnorm.reporting.formats.measured import RankingFormats
 from addnorm.reporting.section import Section
 from addnorm.reporting.sections import front_of, pages, pages_of, sections, template_folders
 from addnorm.reporting.snapshot import Snapshot
@@ -41,7 +42,7 @@ class Pages:
         """Prepare what the first page would have to wait for: small curves and compiled templates."""
         front = front_of(snapshot)
         view = View(page=front, link=_anchor)
-        for name in pages()[front]:
+        for name in pages(snapshot.source)[front]:
             self.section(name, snapshot, view)
         for template in self._environment.list_templates():
             self._environment.get_template(template)
@@ -71,7 +72,7 @@ class Pages:
             chrome: values for the page's frame: `asset`, `in_language`, `events`, `number`, and `home`, the address of the page
                 of all studies, if there is one.
         """
-        content = [self.section(name, snapshot, view) for name in pages()[view.page]]
+        content = [self.section(name, snapshot, view) for name in pages(snapshot.source)[view.page]]
         values = {**_chrome(snapshot, view), "home": None, **chrome, "sections": content}
         return self._render("page.html", snapshot, view, values)
 
@@ -92,14 +93,17 @@ class Pages:
         # so that page and report cannot disagree.
         if report is not None:
             report = self._placed(report)
-        view = View(page=front_of(snapshot), language=language, link=_anchor, is_live=False, report=report)
+        # A table knows nothing of its models but their runs, which stand in one section: no part for each model.
+        is_table = snapshot.source == "table"
+        link = _anchor_of_table if is_table else _anchor
+        view = View(page=front_of(snapshot), language=language, link=link, is_live=False, report=report)
         opening = self._in_report("opening", snapshot, view)
         content = self._in_report("study", snapshot, view)
         if report is not None:
             content += self._in_report("end", snapshot, view)
         numbered, contents = _numbered(content)
         models = []
-        for model in snapshot.models:
+        for model in () if is_table else snapshot.models:
             page = MODEL_PAGE if model in snapshot.variants else CHECKPOINT_PAGE
             parts = self._in_report("model", snapshot, replace(view, page=page, variant=model))
             models.append((model, Markup("").join(parts)))
@@ -123,7 +127,7 @@ class Pages:
         """The sections of one place, each followed by its figures; those without a heading have nothing to show."""
         html = []
         for name, section in self._sections.items():
-            if section.in_report != place or (section.needs_study and not snapshot.is_study):
+            if section.in_report != place or snapshot.source not in section.sources:
                 continue
             if place == "model" and view.page not in section.pages:
                 continue
@@ -148,8 +152,10 @@ class Pages:
             pictures=view.report is None,
             link=view.link,
             folder=str(snapshot.path),
+            shown_of=snapshot.source,
             titles=snapshot.titles,
             wide=snapshot.wide_names,
+            forms=RankingFormats.of_measure(snapshot.measure, t),
             duration_in_words=functools.partial(duration_in_words, t),
             **values,
         )
@@ -185,7 +191,7 @@ def _numbered(sections: Sequence[Markup]) -> tuple[list[Markup], list[tuple[int,
 
 def shows_results(page: str, snapshot: Snapshot) -> bool:
     """True if seeing the page now is a look at the study's results."""
-    shown = [sections()[name] for name in pages()[page]]
+    shown = [sections()[name] for name in pages(snapshot.source)[page]]
     return any(section.shows_results and section().is_measured(snapshot, None) for section in shown)
 
 
@@ -207,7 +213,7 @@ def _chrome(snapshot: Snapshot, view: View) -> dict[str, Any]:
         "pages": [name for name in pages_of(snapshot) if name not in UNLISTED],
         "front": front_of(snapshot),
         "shown": view.log.run if view.page == LOG_PAGE else view.variant if view.page in OF_ONE else None,
-        "has_curves": "curves" in pages()[view.page],
+        "has_curves": "curves" in pages(snapshot.source)[view.page],
         "study": snapshot.study,
         "plan_hash": str(snapshot.plan["plan_hash"]) if snapshot.is_study else "",
         "languages": LANGUAGES,
@@ -224,6 +230,10 @@ def _own(snapshot: Snapshot, view: View) -> str:
 
 def _anchor(page: str, **query: Any) -> str:
     return f"#model-{query['variant']}" if page in OF_ONE else f"#{page}-title"
+
+
+def _anchor_of_table(page: str, **query: Any) -> str:
+    return "#values-title" if page in OF_ONE else _anchor(page, **query)
 
 
 def duration_in_words(words: Phrases, seconds: float | None) -> str:

@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 from addnorm.reporting.figure import Figure
-from addnorm.reporting.snapshot import Snapshot
+from addnorm.reporting.snapshot import Snapshot, SourceKind
 from addnorm.reporting.view import View
 
-Trigger = Literal["runs", "states", "resumes", "ranking"]
+Trigger = Literal["runs", "states", "resumes", "ranking", "fault"]
 """A change of a study: a run's status or numbers; the state, attempts or reason of a run; a run of more than one attempt; the
-ranking."""
+ranking; or a fault in a table of runs."""
 
 
 # The contract of a section (tests/reporting/test_adding.py adds one in a folder of its own):
@@ -55,8 +55,10 @@ class Section:
     """The same in every run's folder."""
     shows_results: ClassVar[bool] = False
     """True if seeing it is a look at results over seeds, which is recorded."""
-    needs_study: ClassVar[bool] = True
-    """False if a folder of measured checkpoints without a study has it too."""
+    sources: ClassVar[frozenset[SourceKind]] = frozenset({"study"})
+    """Sources that have it: a study, measured checkpoints without a study, a table of runs of other code."""
+    absence: ClassVar[str] = ""
+    """Name of the phrase `absent.NAME` that says why the report of a table of runs does not have it."""
     # Parts exist because a study of 300 models would otherwise send all cards anew whenever one run logs a step.
     # `changes.py` derives `card-7` from the place of the model in the plan, so `part_values` must number models by
     # `snapshot.variants`, never by rank.

@@ -5,17 +5,19 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal, Protocol
 
 from addnorm.reporting.formats.names import WIDE, short_names
 from addnorm.reporting.formats.spec import differing
 from addnorm.statistics import Ranking, VariantRank
+from addnorm.statistics.measure import LOSS, Metric
 from addnorm.statistics.tuning import TuningOutcome
-from addnorm.store import RunStatus
+from addnorm.store import Index, RunStatus
 from addnorm.store.extension import references_of
 from addnorm.store.measured import MEASURED
 from addnorm.words import Sentence
 
+SourceKind = Literal["study", "checkpoints", "table"]
 _MOST_SETTINGS = 4
 """Settings that a variant's subtitle names."""
 
@@ -79,6 +81,34 @@ class MeasuredFolder:
     """None of a checkpoint."""
 
 
+class CurveSource(Protocol):
+    """Values of the runs over training: those of a study's events, or of a table with steps. See `addnorm.store.Index`."""
+
+    def thinned(self, run: str, metric: str, *, first: int, last: int, parts: int) -> list[tuple[int, float]]:
+        """Means over at most `parts` bins between two steps."""
+        ...
+
+    def neighbours(self, run: str, metric: str, *, first: int, last: int) -> list[tuple[int, float]]:
+        """The nearest values before and after."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableSource:
+    """A table of runs of other code, as it was read."""
+
+    words: tuple[str | Path, ...]
+    """Path and options with which `addnorm rank` and `addnorm report` read it; empty for a table in memory."""
+    hash: str | None
+    """SHA-256 of a file; None for a folder or a table in memory."""
+    curves: CurveSource
+    no_curves: str | None
+    """Reason why there are no curves; None if there are."""
+    measure: Metric
+    posterior: bool
+    """True if probabilities were asked for."""
+
+
 Facts = tuple[int, int]
 """Size and modification time of a file, which change when it is written again."""
 
@@ -111,8 +141,28 @@ class Snapshot:
     """Facts of the files that sections are made from, by path within the folder."""
     checkpoints: tuple[str, ...] = ()
     """Names of the measured checkpoints, sorted."""
-    is_study: bool = True
-    """False for a folder that holds measured checkpoints alone."""
+    source: SourceKind = "study"
+    """Kind of the source: a folder of measured checkpoints alone and a table of runs have pages of their own."""
+    table: TableSource | None = None
+    """The table of runs; None for anything else."""
+    fault: str | None = None
+    """The fault in a table now, with line and cure: all else is its last good state."""
+
+    @property
+    def is_study(self) -> bool:
+        return self.source == "study"
+
+    @property
+    def measure(self) -> Metric:
+        """The compared measure: a loss in nats, or the column of a table."""
+        if self.ranking is not None:
+            return self.ranking.measure
+        return LOSS if self.table is None else self.table.measure
+
+    @property
+    def curves(self) -> CurveSource:
+        """Source of the values of the runs over training."""
+        return Index(self.path) if self.table is None else self.table.curves
 
     @property
     def study(self) -> str:

@@ -1,10 +1,11 @@
 """The measure that is compared: its name, its unit, and its better direction."""
 
 import re
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal, get_args
 
-from addnorm.errors import InputError
+from addnorm.errors import InputError, did_you_mean
 
 Direction = Literal["lower", "higher"]
 NATS = "nats per token"
@@ -81,3 +82,55 @@ def measure_of(name: str, direction: Direction | None = None, unit: str | None =
         better=direction or "lower",
         assumed=direction is None and not meant["lower"],
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricChoice:
+    """A column that runs are ranked by, and what is said of it.
+
+    Example:
+        >>> MetricChoice.of("accuracy,direction=higher,margin=0.2,unit=%")
+        MetricChoice(name='accuracy', direction='higher', unit='%', margin=0.2)
+    """
+
+    name: str
+    direction: Direction | None = None
+    unit: str | None = None
+    margin: float | None = None
+
+    @staticmethod
+    def of(given: "str | Mapping[str, Any] | MetricChoice") -> "MetricChoice":
+        """A choice from text, as the command takes it, or from a mapping with these fields.
+
+        Raises:
+            InputError: another field, another direction than lower or higher, or a margin that is not a number.
+        """
+        if isinstance(given, MetricChoice):
+            return given
+        if isinstance(given, str):
+            name, *parts = given.split(",")
+            content: dict[str, Any] = {"name": name.strip()}
+            content |= {key.strip(): value.strip() for key, _, value in (part.partition("=") for part in parts)}
+        else:
+            content = dict(given)
+        known = [field.name for field in fields(MetricChoice)]
+        for key in content:
+            if key not in known:
+                raise InputError(
+                    f"metric {given!r}: expected one of {', '.join(known)}, got {key!r}.{did_you_mean(key, known)} "
+                    "Write accuracy,direction=higher,margin=0.2,unit=%."
+                )
+        if not isinstance(content.get("name"), str) or not content["name"]:
+            raise InputError(f"metric {given!r}: expected the name of a column, got {content.get('name')!r}.")
+        if content.get("direction") not in (None, *get_args(Direction)):
+            raise InputError(
+                f"metric {content['name']}: expected direction=lower or higher, got {content['direction']!r}."
+            )
+        if content.get("margin") is not None:
+            try:
+                content["margin"] = float(content["margin"])
+            except (TypeError, ValueError):
+                raise InputError(
+                    f"metric {content['name']}: expected a number as margin, got {content['margin']!r}."
+                ) from None
+        return MetricChoice(**content)

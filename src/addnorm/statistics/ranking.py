@@ -6,6 +6,7 @@ the gaps below its line, worse excludes those above it, and undecided excludes n
 reference lies at that line: the gaps on both sides remain, and the label says "level with".
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -101,6 +102,12 @@ class VariantRank:
     constant: bool = False
     """True for a model that was evaluated without training: one value, which no seed changes."""
 
+    def __repr__(self) -> str:
+        """One line; all numbers are in `to_json`."""
+        mean = "no result" if self.mean is None else f"mean {self.mean:.6g}"
+        against = "".join(f", {each.verdict or 'no verdict'} against {name}" for name, each in self.versus.items())
+        return f"<{self.variant}: {mean} of {self.seeds} seeds{against}>"
+
     def mirrored(self) -> "VariantRank":
         """The row with every number of the measure negated."""
         return replace(
@@ -183,6 +190,11 @@ class Ranking:
     unpaired: bool = False
     """True if the variants share no seeds: groups of runs are compared, and the seeds' effects are part of the noise."""
 
+    others: tuple["Ranking", ...] = ()
+    """Rankings by the other metrics of the same runs, in the order in which they were named."""
+    together: bool = False
+    """True if all metrics share one error rate; else each has its own, and this one decides."""
+
     def __getitem__(self, variant: str) -> VariantRank:
         """The row of that variant.
 
@@ -190,6 +202,16 @@ class Ranking:
             KeyError: no such variant.
         """
         return {row.variant: row for row in self.variants}[variant]
+
+    def __repr__(self) -> str:
+        """One line; `print` of what `addnorm.rank` returns shows the tables, and `to_json` has all numbers."""
+        rows = [(row, each) for row in self.variants for each in row.versus.values()]
+        counts = Counter(each.verdict or "no verdict" for row, each in rows if row.variant not in self.references)
+        verdicts = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common()) or "nothing to compare"
+        others = "".join(f", {of.measure.name}" for of in self.others)
+        against = f" against {', '.join(self.references)}" if self.references else ""
+        state = "; provisional" if self.provisional else ""
+        return f"<Ranking of {len(self.variants)} variants{against} by {self.measure.name}{others}: {verdicts}{state}>"
 
     @property
     def family_changed(self) -> bool:
@@ -230,6 +252,7 @@ class Ranking:
             **({"second": list(self.second)} if self.second else {}),
             **({"stuck": [of.to_json() for of in self.stuck]} if self.stuck else {}),
             **({"unpaired": True} if self.unpaired else {}),
+            **({"others": [of.to_json() for of in self.others], "together": self.together} if self.others else {}),
             **({} if self.measure == LOSS else {"unit": self.measure.unit, "better": self.measure.better}),
         }
 

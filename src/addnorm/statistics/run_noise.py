@@ -154,6 +154,10 @@ class RunNoise:
     warnings: tuple[Sentence, ...] = ()
     differences: tuple[float, ...] = ()
 
+    def __repr__(self) -> str:
+        sd = self.one_run
+        return f"<Noise of {self.measure.name}: one run {sd.sd:.3g} ({sd.low:.3g} to {sd.high:.3g})>"
+
     def smallest(self, seeds: int, *, paired: bool) -> SmallestDifference | None:
         """The smallest difference that so many seeds per variant decide; None for pairs without shared seeds."""
         level = self.paired if paired else self.one_run
@@ -205,12 +209,8 @@ class RunNoise:
             "smallest": [
                 {
                     "seeds": seeds,
-                    **{
-                        name: None
-                        if (size := self.smallest(seeds, paired=name == "paired")) is None
-                        else size.to_json()
-                        for name in ("paired", "unpaired")
-                    },
+                    "paired": None if (size := self.smallest(seeds, paired=True)) is None else size.to_json(),
+                    "unpaired": None if (size := self.smallest(seeds, paired=False)) is None else size.to_json(),
                 }
                 for seeds in self.seeds
             ],

@@ -114,8 +114,9 @@ def tabulate(results: Sequence[Result], references: Sequence[str]) -> LossTable:
     seeds = tuple(sorted({result.seed for result in runs}))
     losses = np.full((len(distinct), len(seeds)), np.nan)
     accuracies = losses.copy()
+    rows, columns = ({key: place for place, key in enumerate(of)} for of in (distinct, seeds))
     for run in runs:
-        cell = distinct.index(run.variant), seeds.index(run.seed)
+        cell = rows[run.variant], columns[run.seed]
         losses[cell] = run.finished_loss
         accuracies[cell] = np.nan if run.accuracy is None else run.accuracy
     return LossTable(
@@ -125,11 +126,18 @@ def tabulate(results: Sequence[Result], references: Sequence[str]) -> LossTable:
         losses=losses,
         accuracies=accuracies,
         present=~np.isnan(losses),
-        runs={name: tuple(sorted((r for r in results if r.variant == name), key=lambda r: r.seed)) for name in names},
+        runs=_by_variant(results),
         counted=frozenset((run.variant, run.seed) for run in runs),
         same_as=same_as,
         warnings=warnings,
     )
+
+
+def _by_variant(results: Sequence[Result]) -> dict[str, tuple[Result, ...]]:
+    runs: dict[str, list[Result]] = {}
+    for result in results:
+        runs.setdefault(result.variant, []).append(result)
+    return {name: tuple(sorted(of, key=lambda result: result.seed)) for name, of in runs.items()}
 
 
 def _require_one_run_per_cell(results: Sequence[Result]) -> None:
@@ -162,11 +170,19 @@ def _without_repeats(
     kept: list[Result] = []
     untrained: dict[str, None] = {}
     equal = repeats(finished)
+    # Looked up by variant and by hash: a search through all runs for each of them would take longer than all tests.
+    kept_of: dict[str, list[Result]] = {}
+    hashed: dict[tuple[str, str | None], Result] = {}
     for run in ordered:
-        is_twin = _is_repeat if run.variant in equal.copies else _has_same_hash
-        twin = next((other for other in kept if other.variant == run.variant and is_twin(other, run)), None)
+        own = kept_of.setdefault(run.variant, [])
+        if run.variant in equal.copies:
+            twin = next((other for other in own if _is_repeat(other, run)), None)
+        else:
+            twin = hashed.get((run.variant, run.content_hash)) if run.content_hash is not None else None
         if twin is None:
             kept.append(run)
+            own.append(run)
+            hashed[run.variant, run.content_hash] = run
         elif _is_same_model(run, twin):
             untrained[run.variant] = None
         else:
@@ -191,9 +207,10 @@ def _without_repeats(
     kept = [run for run in kept if run.variant not in same_as]
 
     counted: list[Result] = []
+    first: dict[str, Result] = {}
     for run in kept:
-        twin = next((other for other in counted if _has_same_hash(other, run)), None)
-        if twin is None:
+        twin = first.setdefault(run.content_hash, run) if run.content_hash is not None else run
+        if twin is run:
             counted.append(run)
         else:
             warnings.append(say("mislabelled", run=run.name, twin=twin.name))

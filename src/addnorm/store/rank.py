@@ -1,7 +1,7 @@
 """`addnorm.rank`: the ranking of a study's folder, of published results, or of runs that other code trained."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +9,16 @@ from addnorm.errors import InputError, JobError, UnknownName, warn
 from addnorm.references import names_printed_results
 from addnorm.statistics import Ranking, Result, kuang_2025, ranking_of_published, read_published
 from addnorm.statistics import rank as rank_results
-from addnorm.statistics.measure import Direction, Metric, measure_of
-from addnorm.statistics.run_tables import Source, is_run_table, read_run_table
+from addnorm.statistics.measure import Direction, Metric, MetricChoice, measure_of
+from addnorm.statistics.run_tables import RunTable, Source, is_run_table, read_run_table
 from addnorm.store.questions.source import columns_of_no_table
 from addnorm.store.results import ranking
 from addnorm.store.study import StudyFolder
-from addnorm.words import Sentence
+from addnorm.words import Sentence, listed
 from addnorm.words import say as sentence
+
+_ALPHA = 0.05
+"""Error rate of all verdicts of a metric, or of all metrics together."""
 
 
 def rank(
@@ -28,6 +31,8 @@ def rank(
     columns: Mapping[str, str] | None = None,
     direction: Direction | None = None,
     unit: str | None = None,
+    metric: str | Sequence[str | Mapping[str, Any]] = (),
+    together: bool = False,
     say: Callable[[str], None] = warn,
 ) -> Ranking:
     """Rank a study's variants, with simultaneous verdicts against each reference.
@@ -49,6 +54,10 @@ def rank(
         direction: of the numbers in the column `loss` of such a file: `lower` or `higher` is better. By default that of the
             column's name; a name such as accuracy needs it.
         unit: of these numbers, for what is shown. A loss is in nats per token unless given.
+        metric: columns of such a file in place of `loss`, by name, as `accuracy,direction=higher,margin=0.2,unit=%`, or as a
+            mapping of these fields. The first decides; the others are `others` of the result, each with an error rate of its
+            own.
+        together: one error rate for the verdicts of all metrics instead.
         say: receives a message if the ranking cannot be recorded; by default a Python warning.
 
     Raises:
@@ -64,34 +73,141 @@ def rank(
         >>> addnorm.rank(rows)["rezero"].versus["base"].verdict
         'better'
     """
+    if is_run_table(path):
+        return rank_table(
+            path,
+            references=references,
+            margin=margin,
+            variants=variants,
+            exclude=exclude,
+            columns=columns,
+            direction=direction,
+            unit=unit,
+            metric=metric,
+            together=together,
+        ).ranking
+    path = Path(path)  # type: ignore[arg-type]
+    if columns or direction or unit or metric:
+        given = "columns are given" if columns or metric else "a direction or unit is given"
+        raise columns_of_no_table(path, given)
     own: tuple[str, ...]
-    table = read_run_table(path, columns) if is_run_table(path) else None
-    path = Path() if table is not None else Path(path)  # type: ignore[arg-type]
-    if table is not None:
-        known, own = variant_names(table.runs), (table.runs[0].variant,)
-    elif columns or direction or unit:
-        raise columns_of_no_table(path, "columns are given" if columns else "a direction or unit is given")
-    elif names_printed_results(path) or path.suffix == ".json":
+    if is_published(path):
         published = kuang_2025() if names_printed_results(path) else read_published(path)
         known, own = variant_names(published.results), published.references
     else:
         folder = StudyFolder(path)
-        known, own = (
-            tuple(dict.fromkeys(run.spec["variant"] for run in folder.runs())),
-            folder.references,
-        )
+        known, own = tuple(dict.fromkeys(run.spec["variant"] for run in folder.runs())), folder.references
     overrides = _chosen(known, own, references, variants, exclude)
     if margin is not None:
         overrides["margin"] = margin
-    if table is not None:
-        measure = measure_of(table.metric, direction, unit)
-        result = rank_results(table.runs, **{"references": own, **overrides}, measure=measure)
-        return replace(result, warnings=(*table.warnings, *_about(measure, result.margin, margin), *result.warnings))
-    if names_printed_results(path) or path.suffix == ".json":
+    if is_published(path):
         return ranking_of_published(path, overrides)
     current = ranking(folder, overrides)
     record_peek(folder, say)
     return current
+
+
+def is_published(path: Path) -> bool:
+    """True for printed results: `kuang-2025`, or a JSON file of them."""
+    return names_printed_results(path) or path.suffix == ".json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankedTable:
+    """The ranking of a table, and the runs that it is of."""
+
+    ranking: Ranking
+    runs: tuple[Result, ...]
+
+
+# A metric more is a family of comparisons more. By default each family keeps its own error rate, and the first metric is the
+# one that decides: what is asked of one metric does not become harder because another is shown beside it. Together, the error
+# rate is divided evenly over the metrics (Bonferroni), and Holm's procedure works within each: the chance of any false claim is
+# then at most the sum of the parts, whatever the metrics have to do with each other.
+def rank_table(
+    source: Source,
+    *,
+    references: Sequence[str] | None = None,
+    margin: float | None = None,
+    variants: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    columns: Mapping[str, str] | None = None,
+    direction: Direction | None = None,
+    unit: str | None = None,
+    metric: str | Sequence[str | Mapping[str, Any]] = (),
+    together: bool = False,
+    fewest_seeds: int = 2,
+) -> RankedTable:
+    """Rank the runs of a table by one column or several; the arguments are those of `rank`.
+
+    Args:
+        fewest_seeds: 2, or 1 where a table is shown while it grows.
+
+    Raises:
+        InputError: as `rank`.
+    """
+    choices = metric_choices(metric, columns, direction, unit, margin)
+    if together and len(choices) < 2:
+        raise InputError("together: expected several metrics, got one. Name them with metric, or leave it out.")
+    confidence = 1 - _ALPHA / (len(choices) if together else 1)
+    made: list[Ranking] = []
+    first: RunTable | None = None
+    for choice in choices:
+        table = read_run_table(source, {**(columns or {}), "loss": choice.name}, fewest_seeds=fewest_seeds)
+        first = first or table
+        own = (table.runs[0].variant,)
+        overrides = _chosen(variant_names(table.runs), own, references, variants, exclude)
+        if choice.margin is not None:
+            overrides["margin"] = choice.margin
+        measure = measure_of(table.metric, choice.direction, choice.unit)
+        result = rank_results(table.runs, **{"references": own, **overrides}, measure=measure, confidence=confidence)
+        notes = (*table.warnings, *_about(measure, result.margin, choice.margin))
+        made.append(replace(result, warnings=(*notes, *result.warnings)))
+    assert first is not None
+    if len(made) == 1:
+        return RankedTable(ranking=made[0], runs=first.runs)
+    ranked = replace(made[0], others=tuple(made[1:]), together=together)
+    return RankedTable(ranking=replace(ranked, warnings=(_share(ranked), *ranked.warnings)), runs=first.runs)
+
+
+def metric_choices(
+    metric: str | Sequence[str | Mapping[str, Any]],
+    columns: Mapping[str, str] | None,
+    direction: Direction | None,
+    unit: str | None,
+    margin: float | None,
+) -> tuple[MetricChoice, ...]:
+    """The columns to rank by; what is said apart from them is of the first.
+
+    Raises:
+        InputError: a metric of another form, one twice, or one beside the column `loss`.
+    """
+    given = [metric] if isinstance(metric, str | Mapping) else list(metric)
+    named = (columns or {}).get("loss")
+    if given and named not in (None, "loss"):
+        raise InputError(f"metric: expected no column loss={named} beside it, got both. Leave one out.")
+    choices = [MetricChoice.of(each) for each in given] or [MetricChoice(name=named or "loss")]
+    names = [choice.name for choice in choices]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"metric: expected each column once, got {name} twice. Leave one out.")
+    first = choices[0]
+    choices[0] = replace(
+        first,
+        direction=first.direction or direction,
+        unit=first.unit or unit,
+        margin=margin if first.margin is None else first.margin,
+    )
+    return tuple(choices)
+
+
+def _share(ranking: Ranking) -> Sentence:
+    """The sentence on how the metrics of a table share error rates."""
+    others = listed("comma", (of.measure.name for of in ranking.others))
+    if ranking.together:
+        count = 1 + len(ranking.others)
+        return sentence("metrics_together", first=ranking.measure.name, others=others, count=count, rate=100 * _ALPHA)
+    return sentence("metrics_apart", first=ranking.measure.name, others=others, rate=100 * _ALPHA)
 
 
 def _about(measure: Metric, applied: float, given: float | None) -> list[Sentence]:

@@ -19,6 +19,7 @@ import contextlib
 import threading
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -34,7 +35,7 @@ from addnorm.reporting.reader import reader_of
 from addnorm.reporting.render import Pages, query_of, shows_results
 from addnorm.reporting.sections import front_of, pages_of
 from addnorm.reporting.sections import pages as page_names
-from addnorm.reporting.sections.curves import charts
+from addnorm.reporting.sections.curves import charts, metric_title
 from addnorm.reporting.sections.curves.download import Kind, download
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import CHECKPOINT_PAGE, LOG_PAGE, MODEL_PAGE, OF_ONE, View
@@ -113,6 +114,8 @@ class Peeks:
         Returns:
             Why it could not be recorded; None if it is, or need not be.
         """
+        if not snapshot.is_study:
+            return None  # looks are recorded in the folder of a study, and nothing is written beside a table
         finished = frozenset(run.run for run in snapshot.runs if run.state == "finished")
         with self._guard:
             if finished <= self._seen:
@@ -179,11 +182,13 @@ class StudySite:
         async def answer(request: Request) -> Response:
             def made() -> Response:
                 try:
-                    drawn = charts(self.live.now()[0], selection_of(request))
+                    snapshot = self.live.now()[0]
+                    drawn = charts(snapshot, selection_of(request))
                 except InputError as error:
                     return JSONResponse({"problem": str(error)}, status_code=404)
                 with _drawing:
-                    content = download(drawn, kind, language_of(request))
+                    titles = partial(metric_title, snapshot)
+                    content = download(drawn, kind, language_of(request), titles)
                 headers = {"Content-Disposition": f'attachment; filename="curves.{kind}"'}
                 return Response(content, media_type=TYPES[f".{kind}"], headers=headers)
 
@@ -269,7 +274,7 @@ class StudySite:
             view = self._own(view_of(name, request))
         except InputError as error:
             return self._problem(request, str(error))
-        if name == "overview" and not snapshot.is_study:
+        if name == "overview" and snapshot.source == "checkpoints":
             name = front_of(snapshot)
             view = replace(view, page=name)
         if name == LOG_PAGE and view.log.run not in {run.run for run in snapshot.all_runs}:

@@ -12,12 +12,13 @@ import uvicorn
 
 from addnorm.errors import InputError, JobError
 from addnorm.reporting.reader import is_site, reader_of
+from addnorm.reporting.reading.run_table import TableChoices, is_table, refuse_choices
 from addnorm.web.app import application
 from addnorm.web.home import home_application
 from addnorm.web.live import Live
 from addnorm.web.note_writer import Notes, NoteWriter
 from addnorm.web.security import is_loopback
-from addnorm.web.studies import Studies
+from addnorm.web.studies import Studies, holds_studies
 
 PORT = 8321
 
@@ -44,27 +45,31 @@ def page(
     port: int | None = None,
     token: str | None = None,
     notes: Notes = "local",
+    table: TableChoices | None = None,
 ) -> Page:
-    """Get the page of a study ready, or of all studies of a folder.
+    """Get the page of a study ready, of all studies of a folder, or of a table of runs.
 
     Args:
-        folder: the study's folder, or one that holds folders of studies.
+        folder: the study's folder, one that holds folders of studies, or a table of runs.
         host: address to listen on. One that other machines can reach has a token, made here if none is given.
         port: None for 8321, or any free one if that is taken.
         token: what visitors must know.
         notes: where visitors may write notes: served to this machine alone (`local`), always or never.
+        table: choices about a table of runs.
 
     Raises:
-        InputError: no study and no measured checkpoints in the folder, or no such address.
+        InputError: no study, no measured checkpoints and no table there, a choice about no table, or no such address.
         JobError: the port is taken.
     """
     if token is None and not is_loopback(host):
         token = secrets.token_urlsafe(24)
     live: Live | Studies
-    if is_site(folder):
-        live = Live(reader_of(folder))
-        app = application(folder, host=host, token=token, live=live, notes=notes)
+    has_table = not is_site(folder) and (folder.is_file() or is_table(folder)) and not holds_studies(folder)
+    if has_table or is_site(folder):
+        live = Live(reader_of(folder, table))
+        app = application(folder, host=host, token=token, live=live, notes="never" if has_table else notes)
     else:
+        refuse_choices(folder, table)
         live = Studies(folder, NoteWriter.at(host, notes))
         app = home_application(folder, host=host, token=token, studies=live)
     listening = _listen(host, port)

@@ -208,6 +208,11 @@ class Studies:
             self.look()
 
 
+def holds_studies(folder: Path) -> bool:
+    """True if there is a study within the folder."""
+    return next(_studies_in(folder), None) is not None
+
+
 def _studies_in(folder: Path, depth: int = 1, above: str = "") -> Iterator[tuple[str, Path]]:
     """Names and folders of the studies within a folder."""
     try:

@@ -64,6 +64,17 @@ class PortComparison:
     copied: bool
     """True if the models hold different numbers, so that the first one's were copied to the second before the comparison."""
 
+    def __repr__(self) -> str:
+        """One line; `print` shows `text`."""
+        skipped = f", {len(self.skipped)} checks skipped" if self.skipped else ""
+        if self.first_difference is not None:
+            return f"<not equal: {self.first_difference.text}>"
+        checks = ", ".join(self.differences)
+        return f"<{'equal' if self.equal else 'not equal'} over {len(self.pairs)} parameters: {checks}{skipped}>"
+
+    def __str__(self) -> str:
+        return self.text
+
     def __bool__(self) -> bool:
         return self.equal
 

@@ -67,6 +67,10 @@ WIDE: Mapping[str, tuple[Launch, ...]] = {
 has 64 rows: those Triton 3.7 multiplies by TF32 tensor cores on compute capability 10.0, though it is told not to."""
 
 
+_KEYS_WITH_BIAS = {"differentiate_rows": 32}
+"""Most keys of a tile of scores with a bias: with 64, the numbers of a matrix do not fit the registers of capability 12.0."""
+
+
 def launch_of(kernel: str, q: Tensor, v: Tensor, num_rows: int, num_keys: int, *, biased: bool = False) -> Launch:
     """Settings of a kernel's launch for queries and values of these widths; tiles are no longer than the sequence."""
     usual = usual_launch(kernel, max(q.shape[-1], v.shape[-1]), q.dtype, biased=biased)
@@ -74,10 +78,10 @@ def launch_of(kernel: str, q: Tensor, v: Tensor, num_rows: int, num_keys: int, *
 
 
 def usual_launch(kernel: str, width: int, dtype: torch.dtype, *, biased: bool = False) -> Launch:
-    """The table's row for a head width and a type; of scores with a bias, with one stage."""
+    """The table's row for a head width and a type; of scores with a bias, with one stage and no more keys than fit."""
     rows = (WIDE if dtype == torch.float32 else NARROW)[kernel]
     row = next(row for most, row in zip(WIDTHS, rows, strict=False) if width <= most)
-    return replace(row, stages=1) if biased else row
+    return replace(row, stages=1, keys=min(row.keys, _KEYS_WITH_BIAS.get(kernel, row.keys))) if biased else row
 
 
 def widest(kernel: str, dtype: torch.dtype) -> int:

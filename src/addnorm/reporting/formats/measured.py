@@ -4,8 +4,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from addnorm.reporting.formats.numbers import fixed, signed
+from addnorm.statistics.measure import NATS, Metric
 from addnorm.words import Phrases, phrases, translated
 
+_MILLI = 1000.0
 _MOST_NAMED = 4
 """Comparisons of one reason that are named; the others are counted."""
 _NO_VERDICT = ("no_verdict", "no_verdict_repeated")
@@ -19,7 +22,10 @@ class RankingFormats:
     """Names and forms of numbers of one ranking."""
 
     name: str
+    named_unit: str
+    """The name with its unit."""
     title: str
+    """The same, with the better direction."""
     small_unit: str
     """Unit of differences."""
     better: str
@@ -30,17 +36,46 @@ class RankingFormats:
     def of(ranking: Mapping[str, Any], t: Phrases | None = None) -> "RankingFormats":
         """The forms for the JSON of a ranking, in English unless phrases of another language are given."""
         t = phrases("en") if t is None else t
-        metric, unit, better = ranking["metric"], ranking.get("unit", "nats per token"), ranking.get("better", "lower")
-        in_nats = unit == "nats per token"
+        unit = ranking.get("unit", NATS)
+        return RankingFormats.of_measure(
+            Metric(name=ranking["metric"], unit=unit, better=ranking.get("better", "lower")), t
+        )
+
+    @staticmethod
+    def of_measure(measure: Metric, t: Phrases) -> "RankingFormats":
+        """The forms for a measure."""
+        metric, unit, better, in_nats = measure.name, measure.unit, measure.better, measure.in_nats
         name = t("text.loss") if metric == "loss" else metric
         title = t("text.name_in_unit", name=name, unit=t("text.nats") if in_nats else unit) if unit else name
         return RankingFormats(
             name=name,
+            named_unit=title,
             title=t(f"text.better_{better}", title=title),
             small_unit=t("text.thousandths") if in_nats else unit or metric,
             better=better,
             in_nats=in_nats,
         )
+
+    @property
+    def factor(self) -> float:
+        """Factor of differences in `small_unit`."""
+        return _MILLI if self.in_nats else 1.0
+
+    def shown(self, value: float | None) -> str:
+        """A level on a page: a real minus sign, a dash for None."""
+        return fixed(value, 4) if self.in_nats or value is None else f"{value:.6g}".replace("-", "−")
+
+    def shown_reach(self, value: float) -> str:
+        """Half of a mean's interval on a page."""
+        return fixed(value, 4) if self.in_nats else f"{value:.3g}"
+
+    def shown_difference(self, value: float | None, digits: int = 1) -> str:
+        """A difference on a page that is in `small_unit` already."""
+        return signed(value, digits) if self.in_nats or value is None else f"{value:+.4g}".replace("-", "−")
+
+    def shown_size(self, value: float, digits: int = 1) -> str:
+        """A margin or a standard deviation, in `small_unit` already."""
+        return fixed(value, digits) if self.in_nats else f"{value:.3g}"
 
     def level(self, value: float) -> str:
         """A mean or a single value."""
@@ -109,17 +144,17 @@ def is_unplanned(ranking: Mapping[str, Any]) -> bool:
 
 def thousandths(difference: float) -> str:
     """A difference of losses with its sign, in thousandths of a nat."""
-    return f"{1000 * difference:+.1f}"
+    return f"{_MILLI * difference:+.1f}"
 
 
-def in_thousandths(comparison: Mapping[str, Any]) -> dict[str, Any]:
-    """A comparison with its losses in thousandths of a nat, and `none` for no verdict."""
+def in_small_unit(comparison: Mapping[str, Any], factor: float = _MILLI) -> dict[str, Any]:
+    """A comparison with its losses in thousandths of a nat, or another part of their unit, and `none` for no verdict."""
     difference, ends = comparison["difference"], comparison["interval"]
     return {
         **comparison,
         "verdict": comparison["verdict"] or "none",
-        "difference": None if difference is None else 1000 * float(difference),
-        "interval": None if ends is None else tuple(1000 * float(ends[place]) for place in (0, 1)),
+        "difference": None if difference is None else factor * float(difference),
+        "interval": None if ends is None else tuple(factor * float(ends[place]) for place in (0, 1)),
     }
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from addnorm.reporting.discovery import classes_in
 from addnorm.reporting.section import Section
-from addnorm.reporting.snapshot import Snapshot
+from addnorm.reporting.snapshot import Snapshot, SourceKind
 from addnorm.reporting.view import CHECKPOINT_PAGE, CHECKPOINTS_PAGE
 
 
@@ -15,11 +15,15 @@ def sections() -> Mapping[str, type[Section]]:
     return dict(sorted(classes.items(), key=lambda item: item[1].order))
 
 
-def pages() -> Mapping[str, tuple[str, ...]]:
-    """The pages of the site with the names of their sections."""
+def pages(source: SourceKind | None = None) -> Mapping[str, tuple[str, ...]]:
+    """The pages of the site with the names of their sections.
+
+    Args:
+        source: what they show; sections that it does not have are left out. All sections unless given.
+    """
     of_page: dict[str, list[str]] = {}
     for name, section in sections().items():
-        for page in section.pages:
+        for page in section.pages if source is None or source in section.sources else ():
             of_page.setdefault(page, []).append(name)
     return {page: tuple(names) for page, names in of_page.items()}
 
@@ -28,14 +32,16 @@ def pages_of(snapshot: Snapshot) -> tuple[str, ...]:
     """Names of the pages that a folder has, in the order of the navigation."""
     if snapshot.is_study:
         of_checkpoints = (CHECKPOINTS_PAGE, CHECKPOINT_PAGE)
-        return tuple(page for page in pages() if snapshot.checkpoints or page not in of_checkpoints)
+        return tuple(page for page in pages("study") if snapshot.checkpoints or page not in of_checkpoints)
+    if snapshot.source == "table":
+        return tuple(pages("table"))
     known = sections()
-    return tuple(page for page, names in pages().items() if not any(known[name].needs_study for name in names))
+    return tuple(page for page, names in pages().items() if all("checkpoints" in known[n].sources for n in names))
 
 
 def front_of(snapshot: Snapshot) -> str:
     """Name of the page that a folder opens with."""
-    return "overview" if snapshot.is_study else CHECKPOINTS_PAGE
+    return CHECKPOINTS_PAGE if snapshot.source == "checkpoints" else "overview"
 
 
 def template_folders() -> list[Path]:

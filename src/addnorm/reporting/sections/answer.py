@@ -4,13 +4,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from addnorm.reporting.formats.measured import RankingFormats
 from addnorm.reporting.formats.numbers import mean_of_known
 from addnorm.reporting.section import Section
 from addnorm.reporting.snapshot import RunView, Snapshot
 from addnorm.reporting.view import View
+from addnorm.statistics import Ranking
 from addnorm.statistics.conclusion import conclusion, open_comparisons
+from addnorm.statistics.effects.next_step import next_step
+from addnorm.statistics.measure import Metric
 from addnorm.statistics.ranking import RESOLVABLE_SEEDS
-from addnorm.words import Sentence
+from addnorm.words import Sentence, phrases
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +43,10 @@ class Answer:
     price: Price | None
     """None if nothing is open, or if it cannot be resolved."""
     provisional: bool
+    step: Sentence | None = None
+    """The next step, of a table of runs."""
+    others: tuple[tuple[Metric, Sentence, Sentence], ...] = ()
+    """Metrics beside the first one, with what was found and what is open."""
 
 
 class AnswerSection(Section):
@@ -46,12 +54,15 @@ class AnswerSection(Section):
 
     order = 5
     pages = ("overview",)
+    sources = frozenset({"study", "table"})
     in_report = "opening"
     follows = frozenset({"ranking"})
     shows_results = True
 
     def values(self, snapshot: Snapshot, view: View) -> Mapping[str, Any]:
-        return {"answer": answer(snapshot), "no_ranking": snapshot.no_ranking}
+        t, answered = phrases(view.language), answer(snapshot)
+        others = [(RankingFormats.of_measure(of, t).title, found, left) for of, found, left in answered.others]
+        return {"answer": answered, "others": others, "no_ranking": snapshot.no_ranking}
 
 
 def answer(snapshot: Snapshot) -> Answer:
@@ -65,9 +76,16 @@ def answer(snapshot: Snapshot) -> Answer:
         asked=asked,
         result=result,
         open=still_open,
-        price=_price(snapshot) if has_results else None,
+        price=_price(snapshot) if has_results and snapshot.is_study else None,
         provisional=ranking is not None and ranking.provisional,
+        others=() if ranking is None else tuple(_beside(of, snapshot) for of in ranking.others),
+        step=next_step(ranking).sentence if ranking is not None and snapshot.source == "table" else None,
     )
+
+
+def _beside(ranking: Ranking, snapshot: Snapshot) -> tuple[Metric, Sentence, Sentence]:
+    _, found, left = conclusion(ranking, snapshot.wide_names)
+    return ranking.measure, found, left
 
 
 def _price(snapshot: Snapshot) -> Price | None:

@@ -12,7 +12,7 @@ from addnorm.reporting.section import Section
 from addnorm.reporting.snapshot import RunView, Snapshot
 from addnorm.reporting.view import Listing, View
 from addnorm.statistics import VariantRank
-from addnorm.store import Damaged, Index, State
+from addnorm.store import Damaged, State
 
 _SPARK_POINTS = 48
 _STATE = "state"
@@ -81,6 +81,7 @@ class CardsSection(Section):
 
     order = 35
     pages = ("overview",)
+    sources = frozenset({"study", "table"})
     in_report = None
     follows = frozenset({"runs", "ranking"})
     shows_results = True
@@ -116,9 +117,7 @@ class CardsSection(Section):
         key = (run.run, run.step)
         if key not in self._sparks:
             try:
-                points = Index(snapshot.path).thinned(
-                    run.run, "train.loss", first=0, last=run.steps, parts=_SPARK_POINTS
-                )
+                points = snapshot.curves.thinned(run.run, "train.loss", first=0, last=run.steps, parts=_SPARK_POINTS)
             except Damaged:  # the run is shown as blocked, with this reason
                 points = []
             for old in [known for known in self._sparks if known[0] == run.run]:

@@ -17,7 +17,7 @@ class CheckpointSection(Section):
     pages = (CHECKPOINT_PAGE,)
     in_report = "model"
     run_files = (INSIGHT,)
-    needs_study = False
+    sources = frozenset({"study", "checkpoints"})
 
     def values(self, snapshot: Snapshot, view: View) -> Mapping[str, Any]:
         return {"one": next(each for each in measured_checkpoints(snapshot) if each.name == view.variant)}

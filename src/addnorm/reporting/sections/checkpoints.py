@@ -47,7 +47,7 @@ class CheckpointsSection(Section):
     order = 105
     pages = (CHECKPOINTS_PAGE,)
     run_files = (INSIGHT, CHECKPOINT)
-    needs_study = False
+    sources = frozenset({"study", "checkpoints"})
 
     def values(self, snapshot: Snapshot, view: View) -> Mapping[str, Any]:
         return {"compared": side_by_side(snapshot, phrases(view.language))}

@@ -196,6 +196,7 @@ class CostSection(Section):
     """Costs and audits of all models."""
 
     order = 110
+    absence = "cost"
     pages = ("cost",)
     follows = frozenset({"runs"})
     study_files = (COSTS, AUDIT)

@@ -28,6 +28,7 @@ class FailuresSection(Section):
     """Failures."""
 
     order = 120
+    absence = "record"
     pages = ("record",)
     follows = frozenset({"states"})
 

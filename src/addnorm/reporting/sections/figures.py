@@ -14,7 +14,7 @@ class FiguresSection(Section):
     """Figures that show all models side by side, layer by layer."""
 
     order = 115
-    needs_study = False
+    sources = frozenset({"study", "checkpoints", "table"})
 
     def values(self, snapshot: Snapshot, view: View) -> Mapping[str, Any]:
         return {

@@ -74,6 +74,7 @@ class LadderSection(Section):
 
     order = 30
     pages = ("overview", "ranking")
+    sources = frozenset({"study", "table"})
     in_report = None
     follows = frozenset({"ranking"})
     shows_results = True

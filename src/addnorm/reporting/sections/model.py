@@ -74,6 +74,7 @@ class ModelSection(Section):
     """Formulas, spec and difference to the reference."""
 
     order = 70
+    absence = "setup"
     pages = (MODEL_PAGE,)
     in_report = "model"
 

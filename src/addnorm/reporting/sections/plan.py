@@ -39,6 +39,7 @@ class PlanSection(Section):
     """The plan."""
 
     order = 140
+    absence = "record"
     pages = ("record",)
     in_report = "end"
 

@@ -42,6 +42,7 @@ class ProofsSection(Section):
     """Resume proofs. Each events file is read once, and then only what was added to it."""
 
     order = 130
+    absence = "record"
     pages = ("record",)
     follows = frozenset({"resumes", "states"})
 

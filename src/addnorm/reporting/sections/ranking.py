@@ -48,6 +48,7 @@ def figure_rows(ranking: Ranking, t: Phrases) -> Rows:
                 "reference": row.variant in ranking.references,
                 "line_apart": row.variant in apart,
                 "provisional": ranking.provisional,
+                "title": None if ranking.measure.in_nats else RankingFormats.of_measure(ranking.measure, t).title,
             }
         )
     return rows
@@ -60,7 +61,7 @@ def figure(rows: Sequence[Mapping[str, Any]], t: Phrases) -> "MatplotlibFigure":
     Args:
         rows: one per variant, best first: `variant`, `mean`, `interval`, `values` (losses of its runs), `tier`,
             `rank_interval`, `reference` (true for a reference), `line_apart` (true if its line can be distinguished from every
-            other reference's), `provisional`.
+            other reference's), `provisional`, `title` (of the axis; None for a loss in nats).
         language: of the labels.
     """
     drawn = new_figure(9.5, 1.5 + 0.34 * len(rows))
@@ -92,7 +93,12 @@ def figure(rows: Sequence[Mapping[str, Any]], t: Phrases) -> "MatplotlibFigure":
     right.tick_params(length=0, labelsize=8)
     right.spines["right"].set_visible(False)
     title = t("plot.provisional") if any(row["provisional"] for row in rows) else ""
-    tidy(axes, title=title, across=t("plot.loss"), grid="x")
+    tidy(
+        axes,
+        title=title,
+        across=next((row["title"] for row in rows if row.get("title")), None) or t("plot.loss"),
+        grid="x",
+    )
     key = [
         axes.plot([], [], marker="o", color="black", linewidth=1.6)[0],
         axes.plot([], [], "|", color="0.55", markersize=9)[0],
@@ -111,12 +117,13 @@ def _ranks_and_tier(row: Mapping[str, Any]) -> str:
 
 
 def _figure_table(rows: Rows, t: Phrases) -> ResultTable:
+    title = rows[0].get("title") if rows else None
     columns = (
         Column("variant", t("common.model"), side="l"),
         Column("tier", t("ladder.tier"), side="l"),
         Column("rank_interval", t("common.rank"), dashed(lambda ends: "–".join(map(str, dict.fromkeys(ends))), "–")),
         Column("values", t("common.seeds"), lambda values: str(len(values))),
-        Column("mean", t("common.loss"), lambda mean: fixed(mean, 4)),
+        Column("mean", title or t("common.loss"), lambda mean: fixed(mean, 4)),
         Column("interval", t("figures.interval"), lambda ends: interval(ends, 4)),
     )
     return ResultTable(columns, rows)
@@ -126,7 +133,12 @@ def _files(snapshot: Snapshot, rows: Rows) -> Mapping[str, str]:
     if snapshot.ranking is None:
         return {}
     content = snapshot.ranking.to_json()
-    return {"ranking.csv": csv(content), **latex(content)}
+    of_others = {
+        f"{re.sub(r'[^A-Za-z0-9._-]+', '-', other['metric'])}-{name}": text
+        for other in content.get("others", ())
+        for name, text in latex(other).items()
+    }
+    return {"ranking.csv": csv(content), **latex(content), **of_others}
 
 
 def means(ranking: Mapping[str, Any], t: Phrases | None = None) -> ResultTable:
@@ -203,8 +215,10 @@ def text(ranking: Mapping[str, Any], width: int = 100, t: Phrases | None = None)
 
 
 def csv(ranking: Mapping[str, Any]) -> str:
-    """One line per variant, numbers in full precision, an empty cell for None."""
+    """One line per variant (and metric, if there are several), numbers in full precision, an empty cell for None."""
+    rankings = (ranking, *ranking.get("others", ()))
     columns = (
+        *([Column("metric")] if len(rankings) > 1 else []),
         *map(Column, ("variant", "seeds", "mean")),
         *(Column(name, value=at("interval", place)) for place, name in enumerate(("low", "high"))),
         Column("accuracy"),
@@ -215,7 +229,8 @@ def csv(ranking: Mapping[str, Any]) -> str:
         *(column for reference in ranking["references"] if ranking.get("second") for column in again(reference)),
         *([Column("unplanned", value=lambda _: " ".join(ranking["unplanned"]))] if ranking.get("unplanned") else []),
     )
-    return ResultTable(columns, ranking["variants"]).csv()
+    rows = [{**row, "metric": each["metric"]} for each in rankings for row in each["variants"]]
+    return ResultTable(columns, rows).csv()
 
 
 def _name(entry: Mapping[str, Any]) -> str:
@@ -275,6 +290,7 @@ class RankingSection(Section):
     """The ranking's figure and tables, of reports. Pages show it as ladder, verdicts and values."""
 
     order = 35
+    sources = frozenset({"study", "table"})
     figures = (
         Figure(
             name="ranking",

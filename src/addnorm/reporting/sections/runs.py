@@ -13,8 +13,9 @@ class RunsSection(Section):
 
     order = 60
     pages = (MODEL_PAGE,)
+    sources = frozenset({"study", "table"})
     in_report = "model"
     follows = frozenset({"runs"})
 
     def values(self, snapshot: Snapshot, view: View) -> Mapping[str, Any]:
-        return {"runs": snapshot.of(view.variant or ""), "is_live": view.is_live}
+        return {"runs": snapshot.of(view.variant or ""), "has_log": view.is_live and snapshot.is_study}

@@ -346,9 +346,10 @@ class TermsSection(Section):
     """The four terms of one model's scores."""
 
     order = 160
+    absence = "weights"
     pages = (MODEL_PAGE, CHECKPOINT_PAGE)
     in_report = "model"
-    needs_study = False
+    sources = frozenset({"study", "checkpoints"})
     run_files = (NAME,)
     figures = (
         Figure(

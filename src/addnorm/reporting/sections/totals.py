@@ -40,6 +40,7 @@ class TotalsSection(Section):
 
     order = 10
     pages = ("overview",)
+    sources = frozenset({"study", "table"})
     in_report = None
     follows = frozenset({"runs"})
 

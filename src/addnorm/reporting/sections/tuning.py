@@ -32,6 +32,7 @@ class TuningSection(Section):
     """Points and choices. A page without tuning shows nothing of it."""
 
     order = 45
+    absence = "setup"
     pages = ("overview", "ranking")
     follows = frozenset({"states", "ranking"})
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from addnorm.reporting.drawing.figure_style import figure_of, key_below, new_figure, tidy
 from addnorm.reporting.figure import Figure, Rows
 from addnorm.reporting.formats.listing import MOST_CARDS, grouped, matches
-from addnorm.reporting.formats.measured import in_thousandths
+from addnorm.reporting.formats.measured import RankingFormats, in_small_unit
 from addnorm.reporting.formats.numbers import interval, signed
 from addnorm.reporting.formats.table import Column, ResultTable
 from addnorm.reporting.formats.text_table import filled
@@ -16,14 +16,14 @@ from addnorm.reporting.section import Section
 from addnorm.reporting.snapshot import ShownLoss, Snapshot
 from addnorm.reporting.view import Listing, View
 from addnorm.statistics import Ranking, VariantComparison, VariantRank
+from addnorm.statistics.measure import LOSS
 from addnorm.statistics.ranking import RESOLVABLE_SEEDS
-from addnorm.words import Phrases
+from addnorm.words import Phrases, phrases
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
 
 _MARKERS = {"better": "<", "worse": ">", "equivalent": "s", "undecided": "o"}
-_MILLI = 1000.0
 _PANEL_LETTERS = 44
 """Letters of 9 points that are as wide as a panel of the figure."""
 _GROUPS = ("reference", "better", "equivalent", "undecided", "none", "worse", "failed")
@@ -42,6 +42,8 @@ the fields of `VariantComparison`, losses in thousandths of a nat, with `box`, `
 class Verdicts:
     """The whole table."""
 
+    ranking: Ranking
+    forms: RankingFormats
     rows: tuple[VerdictRow, ...]
     references: tuple[str, ...]
     scale: float
@@ -68,20 +70,22 @@ class Verdicts:
         return sorted(grouped(shown, group), key=lambda pair: _GROUPS.index(pair[0]))
 
 
-def verdicts(ranking: Ranking, losses: Mapping[str, ShownLoss]) -> Verdicts:
+def verdicts(ranking: Ranking, losses: Mapping[str, ShownLoss], forms: RankingFormats | None = None) -> Verdicts:
     """The table of a ranking, in its order.
 
     Args:
         ranking: what is shown.
         losses: of its variants, over the same seeds for all.
+        forms: of its numbers; those of English text unless given.
     """
+    forms = forms or RankingFormats.of_measure(ranking.measure, phrases("en"))
     ends = [abs(e) for row in ranking.variants for c in row.versus.values() if c.interval for e in c.interval]
     # One scale for all rows and references, so that bars can be compared by eye; it is never smaller than twice the
     # margin, or a study without differences would show noise as wide bars.
     # The 90th percentile: one diverging variant must not compress all other intervals onto the zero line.
-    scale = (
-        max(1000 * sorted(ends)[int(0.9 * (len(ends) - 1))], 2000 * ranking.margin) if ends else 2000 * ranking.margin
-    )
+    factor = forms.factor
+    margin = factor * ranking.margin
+    scale = max(factor * sorted(ends)[int(0.9 * (len(ends) - 1))], 2 * margin) if ends else 2 * margin
     rows = tuple(
         {
             **vars(row),
@@ -89,13 +93,13 @@ def verdicts(ranking: Ranking, losses: Mapping[str, ShownLoss]) -> Verdicts:
             **_loss(row, losses.get(row.variant)),
             "tier": tier_words(row.tier, ranking),
             "cells": [
-                _cell(row.versus[reference], scale) if reference in row.versus else None
+                _cell(row.versus[reference], scale, forms) if reference in row.versus else None
                 for reference in ranking.references
             ],
         }
         for row in ranking.variants
     )
-    return Verdicts(rows=rows, references=ranking.references, scale=scale, margin=1000 * ranking.margin)
+    return Verdicts(ranking=ranking, forms=forms, rows=rows, references=ranking.references, scale=scale, margin=margin)
 
 
 def _loss(row: VariantRank, shown: ShownLoss | None) -> Mapping[str, float | int | None]:
@@ -105,8 +109,8 @@ def _loss(row: VariantRank, shown: ShownLoss | None) -> Mapping[str, float | int
     return {"mean": shown.loss, "reach": None, "shared": shown.shared}
 
 
-def _cell(comparison: VariantComparison, scale: float) -> VerdictRow:
-    cell = in_thousandths(vars(comparison))
+def _cell(comparison: VariantComparison, scale: float, forms: RankingFormats) -> VerdictRow:
+    cell = in_small_unit(vars(comparison), forms.factor)
     box = None
     if cell["interval"] is not None and cell["difference"] is not None:
         ends = (*cell["interval"], cell["difference"])
@@ -115,26 +119,27 @@ def _cell(comparison: VariantComparison, scale: float) -> VerdictRow:
     return {
         **cell,
         "seeds_lower": comparison.seeds_lower,
+        "seeds_higher": sum(difference > 0 for difference in comparison.by_seed.values()),
         "seeds_needed": None if needed is None else min(needed, RESOLVABLE_SEEDS),
         # The estimate of seeds is itself uncertain; beyond what anybody would run, the page says only that it is more.
         "needed_for": "more" if (needed or 0) > RESOLVABLE_SEEDS else comparison.seeds_needed_for,
         "accuracy_disagrees": comparison.accuracy_agrees is False and comparison.verdict in ("better", "worse"),
         "again": None
         if comparison.again is None
-        else {**_beside(comparison.again.by_seed), "state": comparison.again.state},
-        "tuning": _beside(comparison.tuning) if comparison.tuning else None,
+        else {**_beside(comparison.again.by_seed, forms), "state": comparison.again.state},
+        "tuning": _beside(comparison.tuning, forms) if comparison.tuning else None,
         # Ends of the interval and the difference on the shared scale from 0 to 100.
         "box": box,
     }
 
 
-def _beside(by_seed: Mapping[int, float]) -> dict[str, Any]:
-    """Seeds, those at which the loss is lower, and the mean difference in thousandths of a nat."""
+def _beside(by_seed: Mapping[int, float], forms: RankingFormats) -> dict[str, Any]:
+    """Seeds, those at which the loss is lower, and the mean difference in the unit of the table."""
     values = list(by_seed.values())
     return {
         "seeds": len(values),
         "lower": sum(value < 0 for value in values),
-        "difference": 1000 * sum(values) / len(values) if values else None,
+        "difference": forms.factor * sum(values) / len(values) if values else None,
     }
 
 
@@ -152,6 +157,7 @@ def difference_rows(snapshot: Snapshot, t: Phrases) -> Rows:
             "verdict": comparison.verdict or "none",
             "verdict_word": t(f"verdict.{comparison.verdict or 'none'}"),
             "margin": ranking.margin,
+            "forms": RankingFormats.of_measure(ranking.measure, t),
         }
         for row in ranking.variants
         for reference, comparison in row.versus.items()
@@ -164,7 +170,7 @@ def figure(rows: Sequence[Mapping[str, Any]], t: Phrases) -> "MatplotlibFigure":
 
     Args:
         rows: one per variant and reference: `variant`, `reference`, `difference`, `interval` (nats per token; None where
-            there is no test), `verdict`, `verdict_word`, `margin`.
+            there is no test), `verdict`, `verdict_word`, `margin`, `forms` (`RankingFormats`).
         language: of the labels.
     """
 
@@ -174,12 +180,14 @@ def figure(rows: Sequence[Mapping[str, Any]], t: Phrases) -> "MatplotlibFigure":
         return {"marker": _MARKERS.get(verdict, "x"), **look}
 
     references = grouped(rows, lambda row: str(row["reference"]))
+    forms = rows[0].get("forms") or RankingFormats.of_measure(LOSS, t)
+    factor = forms.factor
     variants = list(dict.fromkeys(row["variant"] for row in rows))
     drawn = new_figure(2.0 + 3.2 * len(references), 1.4 + 0.32 * len(variants))
     panels = drawn.subplots(1, len(references), sharey=True, squeeze=False)[0]
     heights = {name: len(variants) - place for place, name in enumerate(variants)}
     for axes, (reference, of_reference) in zip(panels, references, strict=True):
-        margin = _MILLI * of_reference[0]["margin"]
+        margin = factor * of_reference[0]["margin"]
         axes.axvspan(-margin, margin, color="0.92", zorder=0, label=t("plot.margin"))
         axes.axvline(0, color="0.5", linewidth=0.8, zorder=1)
         for row in of_reference:
@@ -187,17 +195,32 @@ def figure(rows: Sequence[Mapping[str, Any]], t: Phrases) -> "MatplotlibFigure":
             if row["difference"] is None:
                 continue
             if row["interval"] is not None:
-                axes.plot([_MILLI * end for end in row["interval"]], [y, y], color="black", linewidth=1.3)
-            axes.plot([_MILLI * row["difference"]], [y], markersize=6, **sign(row["verdict"]))
+                axes.plot([factor * end for end in row["interval"]], [y, y], color="black", linewidth=1.3)
+            axes.plot([factor * row["difference"]], [y], markersize=6, **sign(row["verdict"]))
         axes.set_yticks(list(heights.values()), list(heights))
         axes.set_ylim(0.4, len(variants) + 0.6)
         tidy(axes, title=t("plot.versus", name=reference), grid="x")
     words = {row["verdict"]: row["verdict_word"] for row in rows if row["verdict"] in _MARKERS}
     signs = [panels[0].plot([], [], linestyle="", **sign(verdict))[0] for verdict in words]
     # It is wider than one panel, and would be cut off at the figure's edge.
-    panels[len(panels) // 2].set_xlabel(filled(t("plot.difference"), _PANEL_LETTERS), fontsize=9)
+    panels[len(panels) // 2].set_xlabel(filled(_across(forms, t), _PANEL_LETTERS), fontsize=9)
     key_below(drawn, [panels[0].patches[0], *signs], [t("plot.margin"), *words.values()])
     return drawn
+
+
+def _across(forms: RankingFormats, t: Phrases) -> str:
+    if forms.in_nats:
+        return t("plot.difference")
+    return t(f"plot.difference_{forms.better}", name=forms.name, unit=forms.small_unit)
+
+
+def _difference_heading(rows: Rows, t: Phrases) -> str:
+    forms: RankingFormats | None = rows[0]["forms"] if rows else None
+    return (
+        t("figures.difference")
+        if forms is None or forms.in_nats
+        else f"{t('figures.difference_plain')}, {forms.small_unit}"
+    )
 
 
 def _figure_table(rows: Rows, t: Phrases) -> ResultTable:
@@ -205,7 +228,7 @@ def _figure_table(rows: Rows, t: Phrases) -> ResultTable:
         Column("variant", t("common.model"), side="l"),
         Column("reference", t("common.reference"), side="l"),
         Column("verdict_word", t("scalars.verdict"), side="l"),
-        Column("difference", t("figures.difference"), lambda difference: signed(difference, 5)),
+        Column("difference", _difference_heading(rows, t), lambda difference: signed(difference, 5)),
         Column("interval", t("figures.interval"), lambda ends: interval(ends, 5)),
     )
     return ResultTable(columns, rows)
@@ -216,6 +239,7 @@ class VerdictsSection(Section):
 
     order = 40
     pages = ("ranking",)
+    sources = frozenset({"study", "table"})
     follows = frozenset({"ranking"})
     shows_results = True
     figures = (
@@ -234,13 +258,19 @@ class VerdictsSection(Section):
         places = {name: place for place, name in enumerate(snapshot.variants)}
         left_out = view.listing.hidden
         hidden = {name for name, place in places.items() if place in left_out}
-        table = verdicts(ranking, snapshot.losses) if ranking is not None else None
+        t = phrases(view.language)
+        tables = [
+            verdicts(each, snapshot.losses if each is ranking else {}, RankingFormats.of_measure(each.measure, t))
+            for each in (() if ranking is None else (ranking, *ranking.others))
+        ]
         return {
-            "verdicts": table,
-            "groups": table.groups(view.listing, hidden) if table is not None else [],
+            "tables": [(table, table.groups(view.listing, hidden)) for table in tables],
+            # A study has accuracies, be they still to come; a table has none beside its column.
+            "has_accuracy": snapshot.is_study
+            or any(row.accuracy is not None for row in (() if ranking is None else ranking.variants)),
+            "together": ranking is not None and ranking.together,
             "places": places,
             "hidden": len(hidden),
-            "ranking": ranking,
             "no_ranking": snapshot.no_ranking,
             "listing": view.listing,
             "is_long": len(snapshot.variants) > MOST_CARDS,

@@ -104,6 +104,13 @@ class VariantComparison:
             reason=reason,
         )
 
+    def __repr__(self) -> str:
+        """One line; all numbers are in `to_json`."""
+        size = "" if self.difference is None else f" {self.difference:+.4g}"
+        reach = "" if self.interval is None else f" ({self.interval[0]:+.4g} to {self.interval[1]:+.4g})"
+        why = f": {self.reason}" if self.verdict is None and self.reason is not None else ""
+        return f"<{self.verdict or 'no verdict'}{size}{reach}, {self.seeds} seeds{why}>"
+
     @property
     def reason_code(self) -> str | None:
         """Code of the reason, such as `nothing_shared`; None without a reason."""

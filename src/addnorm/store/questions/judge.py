@@ -65,6 +65,11 @@ class Judgement:
         """The open proposal."""
         return self.proposals[-1] if self.proposals and self.proposals[-1].verdict == "open" else None
 
+    def __repr__(self) -> str:
+        """One line; all numbers are in `to_json`."""
+        kept = f"{len(self.keeps)} of {len(self.proposals)} proposals kept by {self.metric}, baseline {self.baseline}"
+        return f"<Judgement: {kept}, {'none open' if self.open is None else f'{self.open.name} open'}. {self.next}>"
+
     def __getitem__(self, proposal: str) -> Proposal:
         """The proposal of that name.
 

@@ -10,11 +10,20 @@ from addnorm.reporting.figure import Figure
 from addnorm.reporting.formats.listing import MOST_CARDS
 from addnorm.reporting.section import Section
 from addnorm.reporting.sections.curves.figure import curve_rows, figure, figure_files, figure_table, latex, long_curves
-from addnorm.reporting.sections.curves.reading import FIRST_SHOWN, MOST_SHOWN, Curves, charts, curves, table
+from addnorm.reporting.sections.curves.reading import (
+    FIRST_SHOWN,
+    MOST_SHOWN,
+    Curves,
+    charts,
+    curves,
+    metric_title,
+    table,
+)
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import AXES, METRICS, MODEL_PAGE, SMOOTHING, View
+from addnorm.words import phrases, translated
 
-__all__ = ["FIRST_SHOWN", "chart_of", "charts", "curves", "latex", "long_curves", "table"]
+__all__ = ["FIRST_SHOWN", "chart_of", "charts", "curves", "latex", "long_curves", "metric_title", "table"]
 
 
 def chart_of(drawn: Curves) -> Chart | None:
@@ -28,6 +37,7 @@ class CurvesSection(Section):
 
     order = 80
     pages = ("curves", MODEL_PAGE)
+    sources = frozenset({"study", "table"})
     figures = (
         Figure(
             name="curves",
@@ -42,7 +52,7 @@ class CurvesSection(Section):
 
     def values(self, snapshot: Snapshot, view: View) -> Mapping[str, Any]:
         selection = view.selection if view.variant is None else replace(view.selection, variants=(view.variant,))
-        drawn = charts(snapshot, selection)
+        drawn, t = charts(snapshot, selection), phrases(view.language)
         looks = {line.variant: (line.style % 10, line.pattern) for line in reversed(drawn[0].series)}
         choices = [(*looks.get(name, (place, dash(place))), name) for place, name in enumerate(snapshot.variants)]
         form_action, _, query = view.link(view.page).partition("?")
@@ -52,8 +62,13 @@ class CurvesSection(Section):
         return {
             "charts": [(each, chart_of(each), *table(each)) for each in drawn],
             "selection": drawn[0].selection,
-            "metrics": METRICS,
-            "axes": AXES,
+            "metrics": METRICS if snapshot.is_study else (),
+            "metric_titles": {each.metric: metric_title(snapshot, each.metric, t) for each in drawn}
+            | ({metric: t(f"metric.{metric}") for metric in METRICS} if snapshot.is_study else {}),
+            "axes": AXES if snapshot.is_study else AXES[:1],
+            "no_curves": None
+            if snapshot.table is None or snapshot.table.no_curves is None
+            else translated(snapshot.table.no_curves, t),
             "smoothing": SMOOTHING,
             "choices": choices if view.variant is None else [],
             "is_long": view.variant is None and len(choices) > MOST_CARDS,
@@ -63,3 +78,6 @@ class CurvesSection(Section):
             "form_action": form_action,
             "form_hidden": hidden,
         }
+
+    def is_measured(self, snapshot: Snapshot, variant: str | None) -> bool:
+        return snapshot.table is None or snapshot.table.no_curves is None

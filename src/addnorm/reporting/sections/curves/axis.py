@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from addnorm.reporting.snapshot import RunView
-from addnorm.store import Damaged, Index
+from addnorm.reporting.snapshot import CurveSource, RunView
+from addnorm.store import Damaged
 
 _SPEEDS = 100
 """Segments of a run whose mean speed gives the time of its steps."""
@@ -28,7 +28,7 @@ class RunAxis:
         return _between(place, self.places, self.steps)
 
 
-def axis_of(run: RunView, x: str, index: Index, costs: Mapping[str, Mapping[str, Any]]) -> RunAxis | None:
+def axis_of(run: RunView, x: str, index: CurveSource, costs: Mapping[str, Mapping[str, Any]]) -> RunAxis | None:
     """The run's axis; None if its study does not record what it takes.
 
     Args:
@@ -54,7 +54,7 @@ def _straight(run: RunView, per_step: float) -> RunAxis:
     return RunAxis(steps=(0.0, last), places=(0.0, last * per_step))
 
 
-def _time(index: Index, run: RunView, tokens_per_step: int) -> RunAxis | None:
+def _time(index: CurveSource, run: RunView, tokens_per_step: int) -> RunAxis | None:
     """Seconds of training: steps over the speed that the run reported, so that pauses do not count."""
     try:
         speeds = index.thinned(run.run, "train.tokens_per_s", first=0, last=run.steps, parts=_SPEEDS)

@@ -1,28 +1,33 @@
 """Files of what a page of curves shows: CSV, SVG or PNG."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from addnorm.reporting.drawing.figure_style import drawable, finished, legend_below, new_figure, style, tidy
 from addnorm.reporting.drawing.image import saved
 from addnorm.reporting.formats.table import Column, ResultTable
 from addnorm.reporting.sections.curves.reading import Curves
-from addnorm.words import phrases
+from addnorm.words import Phrases, phrases
 
 Kind = Literal["csv", "svg", "png"]
 _COLUMNS = ("metric", "variant", "seed", "minus", "step", "axis", "x", "value", "raw", "low", "high")
 """Of the CSV file, also before any run has logged a step."""
 
 
-def download(drawn: Sequence[Curves], kind: Kind, language: str) -> bytes:
+def download(
+    drawn: Sequence[Curves], kind: Kind, language: str, titles: Callable[[str, Phrases], str] | None = None
+) -> bytes:
     """The charts as one file.
 
     Args:
         drawn: at least one chart.
         kind: of the file.
         language: of the labels.
+        titles: name of a metric; that of a study's unless given.
     """
-    return _csv(drawn).encode() if kind == "csv" else _drawn(drawn, kind, drawable(language))
+    if kind == "csv":
+        return _csv(drawn).encode()
+    return _drawn(drawn, kind, drawable(language), titles or (lambda metric, t: t(f"metric.{metric}")))
 
 
 def _csv(drawn: Sequence[Curves]) -> str:
@@ -47,7 +52,7 @@ def _csv(drawn: Sequence[Curves]) -> str:
     return ResultTable([Column(key) for key in _COLUMNS], rows).csv()
 
 
-def _drawn(charts: Sequence[Curves], kind: str, language: str) -> bytes:
+def _drawn(charts: Sequence[Curves], kind: str, language: str, titles: Callable[[str, Phrases], str]) -> bytes:
     t = phrases(language)
     drawn = new_figure(4.8 * len(charts) + 0.4, 4.4)
     panels = drawn.subplots(1, len(charts), squeeze=False)[0]
@@ -65,7 +70,7 @@ def _drawn(charts: Sequence[Curves], kind: str, language: str) -> bytes:
         if each.limits is not None:
             axes.set_ylim(*each.limits)
         axes.set_xlim(asked.first, max(each.right, asked.first + 1))
-        up = t(f"metric.{each.metric}")
+        up = titles(each.metric, t)
         tidy(
             axes,
             across=t(f"axis.{asked.x}"),

@@ -9,7 +9,7 @@ from addnorm.reporting.formats.latex import NONE, escaped, number
 from addnorm.reporting.formats.listing import grouped
 from addnorm.reporting.formats.numbers import fixed, spread
 from addnorm.reporting.formats.table import Column, ResultTable
-from addnorm.reporting.sections.curves.reading import curves
+from addnorm.reporting.sections.curves.reading import TABLE_METRICS, curves, metric_title
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import Selection
 from addnorm.words import Phrases
@@ -29,13 +29,15 @@ _MEASURES = {"train_loss": "Training loss", "loss": "Held-out loss", "accuracy":
 def curve_rows(snapshot: Snapshot, t: Phrases) -> Rows:
     """One row per variant and metric; thinned to what a figure can show."""
     rows = []
-    for metric, name in DRAWN.items():
+    names = DRAWN if snapshot.table is None else dict.fromkeys(TABLE_METRICS, "loss")
+    for metric, name in names.items():
         drawn = curves(snapshot, Selection(metrics=(metric,), variants=snapshot.variants), most=None)
         rows += [
             {
                 "variant": line.variant,
                 "place": line.style,
                 "metric": name,
+                **({} if snapshot.table is None else {"title": metric_title(snapshot, metric, t)}),
                 "steps": list(line.steps),
                 "mean": list(line.values),
                 "low": list(line.low),
@@ -84,7 +86,7 @@ def figure(rows: Sequence[Mapping[str, Any]], t: Phrases) -> "MatplotlibFigure":
             )
             axes.fill_between(steps, low, high, color=drawn_as["color"], alpha=0.12, linewidth=0)
         axes.locator_params(axis="x", integer=True)
-        tidy(axes, across=t("plot.step"), up=t(f"plot.{metric}"))
+        tidy(axes, across=t("plot.step"), up=of_metric[0].get("title") or t(f"plot.{metric}"))
     legend_below(drawn, panels[0])
     return drawn
 
@@ -93,13 +95,19 @@ def figure_table(rows: Rows, t: Phrases) -> ResultTable:
     metrics = {"train_loss": "metric.train.loss", "loss": "metric.eval.loss", "accuracy": "metric.eval.accuracy"}
     columns = (
         Column("variant", t("common.model"), side="l"),
-        Column("metric", t("curves.metric"), lambda metric: t(metrics[metric]), side="l"),
+        Column("metric", t("curves.metric"), side="l", value=lambda row: row["title"] or t(metrics[row["metric"]])),
         Column("step", t("common.steps")),
         Column("mean", t("figures.mean"), lambda value: fixed(value, 4)),
         Column("low", t("figures.least"), lambda value: fixed(value, 4)),
         Column("high", t("figures.largest"), lambda value: fixed(value, 4)),
     )
-    points = [(long_curves([row]), spread(len(row["steps"]), _MOST_POINTS)) for row in rows]
+    points = [
+        (
+            [{**point, "title": row.get("title")} for point in long_curves([row])],
+            spread(len(row["steps"]), _MOST_POINTS),
+        )
+        for row in rows
+    ]
     return ResultTable(columns, [curve[at] for curve, shown in points for at in shown])
 
 
@@ -123,7 +131,10 @@ def latex(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def _metric_table(metric: str, rows: Sequence[Mapping[str, Any]]) -> str:
-    factor, digits, unit = (100.0, 2, "in per cent") if metric == "accuracy" else (1.0, 4, "in nats per token")
+    factor, digits, unit = (100.0, 2, " in per cent") if metric == "accuracy" else (1.0, 4, " in nats per token")
+    name = _MEASURES[metric]
+    if rows[0].get("title"):  # of a table of runs: the column, with its unit
+        name, unit = escaped(rows[0]["title"]), ""
 
     def mean(value: float | None) -> str:
         return number(None if value is None else factor * value, digits)
@@ -145,7 +156,7 @@ def _metric_table(metric: str, rows: Sequence[Mapping[str, Any]]) -> str:
         Column("range", value=ends),
     )
     return ResultTable(columns, rows).latex(
-        f"{_MEASURES[metric]} {unit}: means over the seeds that have reached a step.",
+        f"{name}{unit}: means over the seeds that have reached a step.",
         "Range: least and largest seed at the last step.",
     )
 

@@ -10,12 +10,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from addnorm.reporting.drawing.line_styles import dash, distinct
+from addnorm.reporting.formats.measured import RankingFormats
 from addnorm.reporting.reading.counted_costs import counted_costs
 from addnorm.reporting.sections.curves.axis import RunAxis, axis_of
 from addnorm.reporting.snapshot import RunView, Snapshot
 from addnorm.reporting.view import Selection
-from addnorm.store import Damaged, Index
+from addnorm.store import Damaged
+from addnorm.words import Phrases
 
+TABLE_METRICS = ("eval.loss",)
+"""The metric of a table of runs: its column."""
 FIRST_SHOWN = 8
 """Models that are drawn before the visitor selects any."""
 MOST_SHOWN = 60
@@ -101,9 +105,15 @@ def chosen(snapshot: Snapshot, selection: Selection, *, most: int | None = MOST_
 
 def charts(snapshot: Snapshot, selection: Selection) -> tuple[Curves, ...]:
     """Read what the selection asks for, a chart per metric."""
-    return tuple(
-        _with_distinct_looks(curves(snapshot, replace(selection, metrics=(metric,)))) for metric in selection.metrics
-    )
+    metrics = selection.metrics if snapshot.table is None else TABLE_METRICS
+    return tuple(_with_distinct_looks(curves(snapshot, replace(selection, metrics=(metric,)))) for metric in metrics)
+
+
+def metric_title(snapshot: Snapshot, metric: str, t: Phrases) -> str:
+    """A metric as charts name it; of a table, the column with its unit."""
+    if snapshot.table is None:
+        return t(f"metric.{metric}")
+    return RankingFormats.of_measure(snapshot.measure, t).named_unit
 
 
 def _with_distinct_looks(drawn: Curves) -> Curves:
@@ -141,7 +151,7 @@ def curves(snapshot: Snapshot, selection: Selection, *, most: int | None = MOST_
 class _Reader:
     def __init__(self, snapshot: Snapshot, selection: Selection) -> None:
         self.snapshot, self.selection = snapshot, selection
-        self.index = Index(snapshot.path)
+        self.index = snapshot.curves
         self.metric = selection.metrics[0]
 
     def read(self) -> Curves:

@@ -171,9 +171,10 @@ class DepthSection(Section):
     """Depth matrices of one model as heat maps; of all models as a figure."""
 
     order = 155
+    absence = "weights"
     pages = (MODEL_PAGE, CHECKPOINT_PAGE)
     in_report = "model"
-    needs_study = False
+    sources = frozenset({"study", "checkpoints"})
     run_files = (inspections.NAME,)
     figures = (
         Figure(

@@ -130,9 +130,10 @@ class InsightSection(Section):
     """Measures per layer: panels of one model, figures of all models side by side."""
 
     order = 150
+    absence = "weights"
     pages = (MODEL_PAGE, CHECKPOINT_PAGE)
     in_report = "model"
-    needs_study = False
+    sources = frozenset({"study", "checkpoints"})
     run_files = (inspections.NAME, _AUDIT)
 
     @property

@@ -57,6 +57,7 @@ class LengthsSection(Section):
     """The evaluation at lengths."""
 
     order = 100
+    absence = "weights"
     pages = ("lengths",)
     study_files = (NAME,)
     shows_results = True

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from addnorm.reporting.drawing.chart import ticks
-from addnorm.reporting.formats.measured import in_thousandths
+from addnorm.reporting.formats.measured import in_small_unit
 from addnorm.reporting.formats.numbers import trimmed
 from addnorm.reporting.reading.study_files import UNREADABLE, content_of
 from addnorm.reporting.snapshot import Snapshot
@@ -110,7 +110,7 @@ def _read(content: Mapping[str, Any]) -> AtLengths:
 def _cell(row: Mapping[str, Any], references: Sequence[str]) -> Mapping[str, Any]:
     versus = row["versus"]
     cell: dict[str, Any] = {
-        "against": {name: in_thousandths(versus[name]) for name in references if versus.get(name) is not None}
+        "against": {name: in_small_unit(versus[name]) for name in references if versus.get(name) is not None}
     }
     for measure in ("loss", "accuracy"):
         mean, ends = row[measure], row[f"{measure}_interval"]

@@ -26,6 +26,7 @@ class EnvironmentSection(Section):
     """The environment of all runs."""
 
     order = 190
+    absence = "record"
     in_report = "end"
 
     def values(self, snapshot: Snapshot, view: View) -> Mapping[str, Any]:

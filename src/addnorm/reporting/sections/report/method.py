@@ -18,6 +18,7 @@ class MethodSection(Section):
 
     order = 180
     in_report = "end"
+    sources = frozenset({"study", "table"})
 
     def values(self, snapshot: Snapshot, view: View) -> Mapping[str, Any]:
         return {"method": method(snapshot, view.language)}
@@ -51,21 +52,33 @@ def _statistics(snapshot: Snapshot) -> _Sentences:
     if ranking is None:
         return []
     percent = f"{100 * ranking.confidence:g} %"
-    sentences: _Sentences = [("model", {})]
+    unpaired, in_nats = ranking.unpaired, ranking.measure.in_nats
+    unit = ranking.measure.unit or ""
+    sentences: _Sentences = [("model_unpaired" if unpaired else "model", {})]
+    if not unpaired and not in_nats:
+        sentences = [("model_plain", {"name": ranking.measure.name})]
     if ranking.noise_sd is not None:
-        sentences.append(("noise", {"sd": f"{ranking.noise_sd:.2g}", "df": ranking.noise_df}))
+        noise = {"sd": f"{ranking.noise_sd:.2g}", "df": ranking.noise_df}
+        sentences.append(("noise", noise) if in_nats else ("noise_plain", {**noise, "unit": unit}))
     sentences += [
-        ("error", {}),
+        ("error_unpaired" if unpaired else "error", {}),
         ("holm", {"family": ranking.family, "alpha": f"{100 * (1 - ranking.confidence):g} %"}),
         ("intervals", {"confidence": percent}),
-        ("equivalence", {"margin": f"{ranking.margin:g}"}),
-        ("few", {"fewest": FEWEST_SEEDS}),
-        ("own_interval", {"confidence": percent}),
+        ("equivalence", {"margin": f"{ranking.margin:g}"})
+        if in_nats
+        else ("equivalence_plain", {"margin": f"{ranking.margin:g}", "unit": unit}),
+        ("few_unpaired" if unpaired else "few", {"fewest": FEWEST_SEEDS}),
+        ("own_interval_unpaired" if unpaired else "own_interval", {"confidence": percent}),
         ("tiers", {}),
         ("repeats", {}),
     ]
     if ranking.tuning is not None:
         sentences.append(("tuned", {"seeds": ", ".join(map(str, ranking.tuning.seeds))}))
+    if ranking.others:
+        names = ", ".join(of.measure.name for of in ranking.others)
+        sentences.append(
+            ("together" if ranking.together else "apart", {"names": names, "count": 1 + len(ranking.others)})
+        )
     if not ranking.noise_even:
         sentences.append(("uneven", {}))
     if ranking.set_apart:
@@ -76,6 +89,8 @@ def _statistics(snapshot: Snapshot) -> _Sentences:
 
 
 def _looks(snapshot: Snapshot) -> _Sentences:
+    if snapshot.source == "table":
+        return [("looks_of_table", {})]
     try:
         known = [look for look in peeks(snapshot.path) if look.get("finished", 0) > 0]
     except AddnormError as error:
@@ -87,6 +102,8 @@ def _looks(snapshot: Snapshot) -> _Sentences:
 
 
 def _insight(snapshot: Snapshot) -> _Sentences:
+    if snapshot.source == "table":
+        return []  # the parts that a table cannot have are listed with their reasons
     known = list(insights(snapshot).values())
     if not known:
         return [("not_inspected", {})]
@@ -106,8 +123,9 @@ def _insight(snapshot: Snapshot) -> _Sentences:
 
 
 def _limits(snapshot: Snapshot) -> _Sentences:
-    corpus = _spec(snapshot).get("corpus", {}).get("kind", "?")
-    sentences: _Sentences = [("scale", {"corpus": corpus})]
+    sentences: _Sentences = [("of_table", {})]
+    if snapshot.is_study:
+        sentences = [("scale", {"corpus": _spec(snapshot).get("corpus", {}).get("kind", "?")})]
     waiting = [run for run in snapshot.runs if run.state not in ("finished", "failed", "diverged")]
     lost = [run for run in snapshot.runs if run.state in ("failed", "diverged")]
     if waiting:

@@ -8,8 +8,9 @@ from typing import Any
 import yaml
 
 from addnorm.reporting.section import Section
-from addnorm.reporting.snapshot import Snapshot
+from addnorm.reporting.snapshot import Snapshot, TableSource
 from addnorm.reporting.view import View
+from addnorm.version import __version__
 from addnorm.words import command_line
 
 STUDY_FILE = "study.yaml"
@@ -28,6 +29,8 @@ class Reproduction:
     """Of the plan, and of the plan after each extension by seeds; a repetition must have the same."""
     plugins: tuple[str, ...]
     """Files of the user's own mechanisms, which are needed too."""
+    hash: str | None = None
+    """SHA-256 of a table of runs."""
 
 
 class ReproduceSection(Section):
@@ -35,6 +38,7 @@ class ReproduceSection(Section):
 
     order = 200
     in_report = "end"
+    sources = frozenset({"study", "table"})
 
     def values(self, snapshot: Snapshot, view: View) -> Mapping[str, Any]:
         if view.report is None:
@@ -49,6 +53,8 @@ def reproduction(snapshot: Snapshot, report: Path) -> Reproduction:
         snapshot: the study.
         report: the report's HTML file; the study file is in the same folder.
     """
+    if snapshot.table is not None:
+        return _of_table(snapshot.table)
     plan = snapshot.plan
     content = study_content(plan)
     again = Path("runs") / f"{snapshot.study}-again"
@@ -75,6 +81,17 @@ def reproduction(snapshot: Snapshot, report: Path) -> Reproduction:
         commands=tuple(commands) if content is not None else (),
         plan_hashes=(str(plan["plan_hash"]), *(str(extension["plan_hash"]) for extension in extensions)),
         plugins=tuple(content.get("plugins", ())) if content is not None else (),
+    )
+
+
+def _of_table(table: TableSource) -> Reproduction:
+    """The commands that read the table again; none for one in memory."""
+    words = table.words
+    # --posterior of `addnorm rank` prints the probabilities too, so that all take the same options.
+    commands = [(command_line("addnorm", name, *words), f"reproduce.{name}") for name in ("rank", "report", "watch")]
+    needs = [(f"addnorm {__version__}", "reproduce.needs")]
+    return Reproduction(
+        file="", commands=(*needs, *commands) if words else (), plan_hashes=(), plugins=(), hash=table.hash
     )
 
 

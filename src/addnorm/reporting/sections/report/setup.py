@@ -24,6 +24,7 @@ class SetupSection(Section):
     """The set-up."""
 
     order = 15
+    absence = "setup"
     in_report = "study"
 
     def values(self, snapshot: Snapshot, view: View) -> Mapping[str, Any]:

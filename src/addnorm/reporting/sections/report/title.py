@@ -30,6 +30,8 @@ class Title:
     models: int
     seeds: int
     runs: int
+    unpaired: bool
+    """True of a table whose variants share no seeds."""
     states: tuple[tuple[str, int], ...]
     tokens: int | None
     wall_s: float | None
@@ -43,6 +45,7 @@ class TitleSection(Section):
 
     order = 1
     in_report = "opening"
+    sources = frozenset({"study", "table"})
 
     def values(self, snapshot: Snapshot, view: View) -> Mapping[str, Any]:
         return {"title": title(snapshot)}
@@ -62,6 +65,7 @@ def title(snapshot: Snapshot) -> Title:
         models=len(snapshot.variants),
         seeds=len({run.seed for run in snapshot.runs}),
         runs=len(snapshot.all_runs),
+        unpaired=snapshot.ranking is not None and snapshot.ranking.unpaired,
         states=tuple((state, count) for state, count in counts.items() if count),
         tokens=snapshot.tokens_of(snapshot.all_runs),
         wall_s=sum(walls) if walls else None,

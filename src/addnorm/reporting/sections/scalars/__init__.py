@@ -147,6 +147,7 @@ class ScalarsSection(Section):
     """Learned scalars of all models, or of one."""
 
     order = 90
+    absence = "weights"
     pages = ("scalars", MODEL_PAGE)
     study_files = (verdicts.NAME,)
     run_files = (record.NAME,)
