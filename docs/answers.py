@@ -16,7 +16,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from addnorm.insight.port.pairing import ParameterPair
+from addnorm.insight.port.result import PortComparison, PortDifference
 from addnorm.insight.scale_check import ScaleCheck, ScaleSlope
+from addnorm.outside.targets.target import Target
 from addnorm.statistics import ranking, run_noise, seeds_in_stages, stuck_runs, trend, tuning
 from addnorm.statistics.effects import downstream as items
 from addnorm.statistics.effects.equal_loss import EqualLoss
@@ -276,6 +279,15 @@ OBJECTS: dict[str, tuple[type, str, dict[str, Any], str]] = {
         {"steady": _about(TRUTH, "True if nothing grows, and nothing but the logits shrinks.")},
         "",
     ),
+    "parameter_pair": (ParameterPair, "ours theirs how transposed", {"transposed": TRUTH}, ""),
+    "port_difference": (PortDifference, "check what ours theirs size last_equal hint text", {}, ""),
+    "port": (
+        PortComparison,
+        "first second equal first_difference differences skipped pairs only_ours only_theirs unequal copied",
+        {"first": _of("model"), "second": _of("model")},
+        "",
+    ),
+    "model": (Target, "name kind shrunk notes", {}, ""),
     "run_status": (
         RunStatus, "run variant seed state step steps loss accuracy perplexity attempts reason uncompiled", {}, "",
     ),
@@ -324,6 +336,7 @@ ANSWERS = {
     "speedup": "addnorm rank TABLE --as speedup --json",
     "downstream": "addnorm rank TABLE --as downstream --json",
     "scale_check": "addnorm scale-check STUDY --json",
+    "port": "addnorm port FIRST SECOND --json",
     "status": "addnorm status DIR --json",
     "list": "addnorm list --json",
     "report": "addnorm report DIR --json",
@@ -430,10 +443,10 @@ def _schema(hint: Any) -> dict[str, Any]:
 
 HEAD = """# Answers of the commands as JSON
 
-Answers of the commands that need no torch have JSON schemas (draft 2020-12). `python
-docs/answers.py` writes this page and the schemas from the dataclasses that the answers are made of;
-a test holds them against answers. `addnorm list schema` lists them, `addnorm list schema --json`
-prints them all; they are in the wheel, in `addnorm/schemas/`.
+Answers of the commands that need no torch, and of `addnorm port`, have JSON schemas (draft
+2020-12). `python docs/answers.py` writes this page and the schemas from the dataclasses that the
+answers are made of; a test holds them against answers. `addnorm list schema` lists them, `addnorm
+list schema --json` prints them all; they are in the wheel, in `addnorm/schemas/`.
 
 The number at the end of `$id` is the version. It is raised when a field goes, or changes its type
 or its meaning. Fields may be added without a new version: read those that you know.

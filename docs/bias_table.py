@@ -57,7 +57,7 @@ graph and confirmed by numerical changes in float64. `python docs/bias_table.py`
 Where layers differ, the first layer's verdict stands before the others'. The columns are the biases
 of queries, keys, values and attention's output, of the gated feed-forward (gate, up, down), the
 shifts of norms, and the head's bias. Matrices are not asked: under `sink: query` the sink's own
-matrix can take the key bias over, which the audit measures and does not prove.
+matrix can take the key bias over, which an audit of both proves (`--track "sink|qk_bias.k"`).
 
 Three rules follow. The key bias goes where it shifts each row's scores as a whole, which a softmax
 does not see; a sink, softpick, a cap of scores, a rotary position, most norms of queries and keys,

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
+from test_port_command import MODELS
 from test_skill import HEADER, ROWS, TABLES, lines
 
 import made_study
@@ -251,6 +252,14 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
     ):
         said = {"answer": [*map(str, conclusion(ranking))], "next": next_step(ranking).to_json()}
         found["rank"].append(json.loads(json.dumps({**ranking.to_json(), **said})))
+    of_port = folder / "port.py"
+    of_port.write_text(MODELS, encoding="utf-8")
+    for other in ("same", "wrong"):
+        with pytest.MonkeyPatch.context() as patch:
+            printed = []
+            patch.setattr("builtins.print", lambda *text, printed=printed, **_: printed.extend(text))
+            assert main(["port", f"{of_port}:original", f"{of_port}:{other}", "--json"]) == int(other == "wrong")
+        found.setdefault("port", []).append(json.loads("".join(printed)))
     status = {
         **study.status(),
         "runs": [RunStatus(run="r", variant="v", seed=0, state="failed", step=1, steps=2).to_json()],

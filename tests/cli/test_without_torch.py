@@ -172,6 +172,7 @@ def light(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         ("explain", "nowhere"),
         ("extrapolate", "nowhere"),
         ("audit", "model.py:build"),
+        ("port", "model.py:build", "other.py:build"),
         ("generate", "nowhere", "--prompt", "a"),
         ("export", "nowhere"),
     ],

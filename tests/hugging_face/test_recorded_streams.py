@@ -65,11 +65,33 @@ def test_contributions_add_up_to_every_read(name: str) -> None:
     assert reads.parts[-1].name == "close"
     sizes = reads.parts[-1].contributions.abs().amax(dim=(1, 2, 3))
     reached = dict(zip(reads.sources, sizes.tolist(), strict=True))
-    # In this class two sums stand beside the stream: they are read, and end there.
-    beside = ["0.feedforward", "3.feedforward"] if name == "neomme" else []
-    assert [source for source, size in reached.items() if size < 1e-6] == beside
+    assert [source for source, size in reached.items() if size < 1e-6] == []
     first = reads.parts[0].contributions.abs().amax(dim=(1, 2, 3))
     assert (first[2:] == 0).all()  # none comes from later
+
+
+def test_embeddings_of_values_are_part_of_the_branch_that_attends_to_them() -> None:
+    """In two layers of this class embeddings join the values, inside attention: no sum of the stream. Each source is compared
+    with what a hook on the layer's own modules sees."""
+    model = model_of("neomme").double()
+    reads = recorded_reads(model, tokens())
+    roles = ("attention", "feedforward")
+    assert reads.sources == ("embedding", *(f"{layer}.{role}" for layer in range(4) for role in roles))
+    written: dict[str, Tensor] = {}
+    for number, layer in enumerate(model.model.layers):
+        for role, module in zip(roles, (layer.self_attn, layer.mlp), strict=True):
+
+            def keep(
+                _: Any, __: Any, output: Any, key: str = f"{number}.{role}", times: float = layer.residual_multiplier
+            ) -> None:
+                written[key] = times * (output[0] if isinstance(output, tuple) else output)
+
+            module.register_forward_hook(keep)
+    with torch.no_grad():
+        model(tokens())
+    sources = dict(zip(reads.sources, reads.parts[-1].sources, strict=True))
+    for name, expected in written.items():
+        torch.testing.assert_close(sources[name], expected, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("cls", ["LlamaForCausalLM", "GPT2LMHeadModel", "BertForMaskedLM"])

@@ -32,6 +32,7 @@ _ORDER = (
     "scale-check",
     "generate",
     "audit",
+    "port",
     "report",
     "export",
     "reindex",

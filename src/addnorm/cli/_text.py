@@ -1,5 +1,5 @@
-"""Output of the commands: aligned plain text for people, one JSON value for programs, messages on standard error; and figures
-in files, whose format follows from the suffix."""
+"""Output of the commands: aligned plain text for people, one JSON value for programs, messages on standard error, and figure
+files, whose format follows from the suffix and which are written whole or not at all."""
 
 import json
 import shutil
@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
-    "duration", "on_screen", "page_width", "paragraph", "print_json", "print_line", "print_message", "quantity",
-    "require_figure_file", "screen_width", "write_figure",
+    "config_table", "duration", "on_screen", "page_width", "paragraph", "print_json", "print_line", "print_message",
+    "quantity", "require_figure_file", "screen_width", "write_figure",
 ]  # fmt: skip
 
 SUFFIXES = (".svg", ".pdf", ".png")
+"""Formats of figure files."""
 
 
 def print_json(value: Any) -> None:
@@ -72,6 +73,25 @@ def duration(seconds: float | int) -> str:
     if seconds < 48 * 3600:
         return t("duration.hours", h=int(seconds // 3600), m=int(seconds % 3600 // 60))
     return t("duration.days", d=seconds / 86400)
+
+
+def config_table(text: str | None) -> dict[str, Any] | None:
+    """Parse --config.
+
+    Raises:
+        InputError: it is not a JSON object.
+    """
+    if text is None:
+        return None
+    try:
+        content = json.loads(text)
+    except ValueError as error:
+        raise InputError(
+            f"--config: expected a JSON object such as '{{\"num_hidden_layers\": 2}}', got {text!r}: {error}."
+        ) from error
+    if not isinstance(content, dict):
+        raise InputError(f"--config: expected a JSON object such as '{{\"num_hidden_layers\": 2}}', got {text!r}.")
+    return content
 
 
 def require_figure_file(path: Path | None) -> None:

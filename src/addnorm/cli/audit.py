@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from addnorm.cli._text import print_json
+from addnorm.cli._text import config_table, print_json
 from addnorm.errors import InputError
 
 if TYPE_CHECKING:
@@ -246,7 +246,7 @@ def _resolved(options: Options, name: str, memory: int | None = None) -> "Target
     from addnorm.outside.targets.input_spec import read_input_spec
 
     given = read_input_spec(options.inputs) if options.inputs is not None else None
-    return resolve(name, config=_table(options.config), inputs=given, plugins=options.plugin, memory=memory)
+    return resolve(name, config=config_table(options.config), inputs=given, plugins=options.plugin, memory=memory)
 
 
 def _resolve_within_memory(options: Options, name: str) -> "tuple[Target, AuditCost]":
@@ -331,25 +331,6 @@ def _size_note(options: Options, target: "Target", needed: int) -> str:
         f"analysed in a reduced configuration of {target.shrunk} with random weights, because the full size does not fit into "
         f"memory; a verdict holds for every layer of its kind, counts are those of the reduced model, {rewritten}"
     )
-
-
-def _table(text: str | None) -> Mapping[str, Any] | None:
-    """Parse --config.
-
-    Raises:
-        InputError: it is not a JSON object.
-    """
-    if text is None:
-        return None
-    try:
-        content = json.loads(text)
-    except ValueError as error:
-        raise InputError(
-            f"--config: expected a JSON object such as '{{\"num_hidden_layers\": 2}}', got {text!r}: {error}."
-        ) from error
-    if not isinstance(content, dict):
-        raise InputError(f"--config: expected a JSON object such as '{{\"num_hidden_layers\": 2}}', got {text!r}.")
-    return content
 
 
 def _is_folder(path: Path) -> bool:

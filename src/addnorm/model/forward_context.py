@@ -5,7 +5,7 @@ Layers pass their queries and keys on to later ones (score residuals). Attention
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
@@ -174,8 +174,12 @@ class ForwardContext:
                 bias = bias_with_gates(bias, total, gates.shape[-1], query.dtype)
         sinks = None if self.sinks is None else self.sinks.logits(layer)
         of_queries = None if self.sinks is None else self.sinks.of_queries(layer, x)
-        if sinks is not None and of_queries is not None:
-            by_row, sinks = sinks[:, None] + of_queries, None
+        by_row = None if sinks is None or of_queries is None else sinks[:, None] + of_queries
+        # An exported graph says what a sink is, a score beside the others, and not how kernels without a place for it get it.
+        as_scores = by_row is not None and torch.compiler.is_exporting() and self.impl in ("auto", "reference")
+        if by_row is not None:
+            sinks = None
+        if by_row is not None and not as_scores:
             queries[0], all_keys[0], column = with_sinks(
                 queries[0], all_keys[0], value, column, by_row, float(weights[0])
             )
@@ -194,6 +198,7 @@ class ForwardContext:
             sinks=sinks,
             column=column,
         )
+        problem = replace(problem, sinks=by_row) if as_scores else problem
         with torch.no_grad():  # nothing here is differentiated; activation checkpointing counts what autograd saves
             if self._attention is None:
                 self._attention = self._choose(problem, own_bias=gates is not None)

@@ -111,28 +111,29 @@ def _watch(stack: ExitStack, carrier: Carrier, path: str, module: nn.Module, *, 
 
 def _reads(carrier: Carrier, layers: Sequence[str], tokens: Tensor, name: str) -> RecordedReads:
     # What is added to the stream aside, for a number that is not read, is no source of a read.
-    seen = {number for _, _, of in reads_of(carrier) for number, part in of.items() if bool(part.any())}
+    shape = (*tokens.shape, carrier.sources[0].value.shape[-1])
+    # Nor is what joins inside a branch, such as embeddings of values: a read of it has another width, and it reaches the
+    # stream through the branch's output alone.
+    reads = [each for each in reads_of(carrier) if _is_of(each[1], shape)]
+    seen = {number for _, _, of in reads for number, part in of.items() if bool(part.any())}
     kept = [number for number in range(len(carrier.sources)) if number in seen or number == 0]
     names = _names([carrier.sources[number] for number in kept], layers)
-    shape = (*tokens.shape, carrier.sources[0].value.shape[-1])
     parts: list[Part] = []
     shifts: list[Tensor] = []
     last: int | None = None
-    for read, value, contributions in reads_of(carrier):
-        # Coefficients of several streams are products with all of them side by side: they choose what is read, and are
-        # no branch. Queries, keys and values are products of one read.
-        if value.shape[-1] != shape[-1] or value.numel() != math.prod(shape):
-            continue
+    for read, value, contributions in reads:
+        # Queries, keys and values are products of one read.
         value, zeros = value.reshape(shape), value.new_zeros(shape)
-        if read.sources == last and torch.equal(value, parts[-1].read):
+        joined = bisect_left(kept, read.sources)
+        if joined == last and torch.equal(value, parts[-1].read):
             continue
-        last = read.sources
+        last = joined
         sources = torch.stack([_like(each.value, value) for each in (carrier.sources[number] for number in kept)])
         of_source = torch.stack([contributions.get(number, zeros).reshape(shape) for number in kept])
         shifts.append(contributions.get(SHIFT, zeros).reshape(shape))
         parts.append(
             Part(
-                name=_read_name(read, names[bisect_left(kept, read.sources) :], layers),
+                name=_read_name(read, names[joined:], layers),
                 read=value,
                 contributions=of_source,
                 sources=sources,
@@ -150,6 +151,12 @@ def _reads(carrier: Carrier, layers: Sequence[str], tokens: Tensor, name: str) -
         number = counts[part.name]
         unique.append(part if number == 1 else _renamed(part, f"{part.name}.{number}"))
     return RecordedReads(sources=tuple(names), parts=tuple(unique), shifts=tuple(shifts))
+
+
+def _is_of(value: Tensor, shape: Sequence[int]) -> bool:
+    """True if a value is the stream or a read of it. Coefficients of several streams are products with all of them side by
+    side: they choose what is read, and are no branch."""
+    return value.shape[-1] == shape[-1] and value.numel() == math.prod(shape)
 
 
 def _renamed(part: Part, name: str) -> Part:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from addnorm.insight.port.pairing import ParameterPair
+from addnorm.words import Phrases, phrases
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,10 +30,15 @@ class PortDifference:
     @property
     def text(self) -> str:
         """The difference in one line."""
-        place = f" of {self.ours} and {self.theirs}" if self.ours else ""
-        after = f"; equal up to the {self.last_equal}" if self.last_equal else ""
-        hint = f" ({self.hint})" if self.hint else ""
-        return f"{self.check}: first different at the {self.what}{place}, by {self.size:.2g} relative{hint}{after}."
+        return self.in_words(phrases("en"))
+
+    def in_words(self, t: Phrases) -> str:
+        """The difference in one line, in a language; a hint is English."""
+        place = t("port.place", ours=self.ours, theirs=self.theirs) if self.ours else ""
+        after = t("port.after", place=self.last_equal) if self.last_equal else ""
+        hint = t("port.hint", hint=self.hint) if self.hint else ""
+        check, what, size = _word(t, self.check), _word(t, self.what), f"{self.size:.2g}"
+        return t("port.difference", check=check, what=what, place=place, size=size, hint=hint, after=after)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,22 +81,23 @@ class PortComparison:
     @property
     def text(self) -> str:
         """The result in a few lines."""
-        made = ", ".join(f"{name} {size:.1e}" for name, size in self.differences.items())
-        lines = ["The two models are equal." if self.equal else f"The two models differ. {self._difference_text}"]
-        lines.append(f"Largest relative differences: {made}." if made else "No check was completed.")
-        lines += [f"Not compared: {name}: {reason}" for name, reason in self.skipped.items()]
-        if self.copied:
-            lines.append("The models hold different numbers; those of the first were copied to the second.")
-        for names, side in ((self.only_ours, "first"), (self.only_theirs, "second")):
-            if names:
-                lines.append(f"Only in the {side} model: {', '.join(names)}.")
-        if self.unequal:
-            lines.append(f"Different numbers: {', '.join(self.unequal)}.")
-        return "\n".join(lines)
+        return self.in_words(phrases("en"))
 
-    @property
-    def _difference_text(self) -> str:
-        return "" if self.first_difference is None else self.first_difference.text
+    def in_words(self, t: Phrases) -> str:
+        """The result in a few lines, in a language; reasons and hints are English."""
+        difference = "" if self.first_difference is None else self.first_difference.in_words(t)
+        made = t("joint.comma").join(f"{_word(t, name)} {size:.1e}" for name, size in self.differences.items())
+        lines = [t("port.equal") if self.equal else t("port.different", difference=difference)]
+        lines.append(t("port.sizes", sizes=made) if made else t("port.nothing"))
+        lines += [t("port.skipped", check=_word(t, name), reason=reason) for name, reason in self.skipped.items()]
+        if self.copied:
+            lines.append(t("port.copied"))
+        for names, key in ((self.only_ours, "port.only_first"), (self.only_theirs, "port.only_second")):
+            if names:
+                lines.append(t(key, names=", ".join(names)))
+        if self.unequal:
+            lines.append(t("port.unequal", names=", ".join(self.unequal)))
+        return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
         """Return the result as plain values."""
@@ -109,3 +116,9 @@ class PortComparison:
             "unequal": list(self.unequal),
             "copied": self.copied,
         }
+
+
+def _word(t: Phrases, name: str) -> str:
+    """A check or a kind of value in a language."""
+    key = name.replace(" ", "_")
+    return t.translation(f"port.{key}", name)

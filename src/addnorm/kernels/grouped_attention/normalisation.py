@@ -42,7 +42,8 @@ def attention_of(problem: AttentionProblem, scores: Tensor) -> Tensor:
 
 def softmax_beside(scores: Tensor, sinks: Tensor) -> Tensor:
     """Softmax of every row of scores and its head's sink, without the sink's own share: exp(s) / (exp(sink) + Σ exp(s))."""
-    further = sinks.to(scores.dtype)[:, :, None, None].expand(*scores.shape[:3], 1)
+    by_row = sinks[..., None] if sinks.dim() == 2 else sinks
+    further = by_row.to(scores.dtype)[..., None].expand(*scores.shape[:3], 1)
     return torch.cat([scores, further], -1).softmax(-1)[..., :-1]
 
 

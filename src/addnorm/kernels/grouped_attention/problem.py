@@ -57,7 +57,8 @@ class AttentionProblem:
     cap: float | None = None
     """Bound of the size of the summed scores, before bias and masks: cap · tanh(score / cap); None for none."""
     sinks: Tensor | None = None
-    """Scores of a further key that every row sees and that has no value, Float[Tensor, "#batch #heads"]; None without one."""
+    """Scores of a further key that every row sees and that has no value, Float[Tensor, "#batch #heads"]; in the reference also
+    one for each row, "#batch #heads query". None without one."""
     column_keys: tuple[Tensor, ...] = ()
     """Keys of each row's own column, one Float[Tensor, "batch kv_heads query head_dim"] per entry; only with one term."""
     column_values: tuple[Tensor, ...] = ()

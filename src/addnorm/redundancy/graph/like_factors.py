@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from addnorm.redundancy.graph.linear_images import Image
 from addnorm.redundancy.graph.reshaping import permuted, reshaped, selected
 from addnorm.redundancy.graph.shift import Shift, add, broadcast, scaled
 
@@ -33,6 +34,8 @@ class Multiple:
     """Axis of the other value, per axis of this one."""
     scale: float = 1.0
     offset: float = 0.0
+    image: Image | None = None
+    """The other value as a linear map of an earlier one, if it is."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,8 @@ class Product:
     """A label per axis of the source; None for an axis along which it is constant and which the value no longer has."""
     moved: tuple[Shift, ...] = ()
     """The factor's own shifts, if its numbers after the move of the parameters count; empty if those before it do."""
+    image: Image | None = None
+    """The factor as a linear map of an earlier value, if it is."""
 
     def updated(self, current: Callable[[Shift], Shift]) -> "Product":
         """The same product with the factor's shifts in the coordinates that are still free."""
@@ -116,7 +121,7 @@ def multiple(op: str, target: Any, args: Any, shape: tuple[int, ...]) -> Multipl
 
 def of(value: Any) -> Multiple:
     """Return a value's `Multiple`; if it has none, the value is its own."""
-    return value.multiple or Multiple(value.name, tuple(range(len(value.shape))))
+    return value.multiple or Multiple(value.name, tuple(range(len(value.shape))), image=value.image)
 
 
 def moves_last(first: Any, second: Any) -> bool:

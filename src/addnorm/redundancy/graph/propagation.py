@@ -16,6 +16,7 @@ from addnorm.redundancy.execution.tracked_parameters import TrackedParameter, Tr
 from addnorm.redundancy.graph.elimination import Elimination
 from addnorm.redundancy.graph.export import Program, example_value, source_of
 from addnorm.redundancy.graph.like_factors import multiple, node_names
+from addnorm.redundancy.graph.linear_images import image
 from addnorm.redundancy.graph.node_aliases import NodeAliases, name_of
 from addnorm.redundancy.graph.null_space import NullSpace
 from addnorm.redundancy.graph.read_entries import Entries, as_read, read_entries, with_copies
@@ -166,7 +167,10 @@ class _GraphWalk:
         (out,) = self._ruled(self._call(node, "view", node.target, [shape]), "view", (value,), {})
         number = None if value.known is None else value.known.reshape(shape)
         shift = self.elimination.current(out.shift)
-        return NodeValue(shape, shift, number, out.data_shifts, out.sums, out.masked, node.name, out.plane)
+        linear = image("view", (value,), shape, node.target)
+        return NodeValue(
+            shape, shift, number, out.data_shifts, out.sums, out.masked, node.name, out.plane, image=linear
+        )
 
     def _value(self, node: fx.Node) -> NodeValue | list[NodeValue] | None:
         if node in self.values:
@@ -230,6 +234,7 @@ class _GraphWalk:
             outs = self._ruled(call, op, args, kwargs) if needs_rule else call.all_unmoved()
         plain = not kwargs and len(shapes) == 1 and call.floating
         same = multiple(op, node.target, args, shapes[0]) if plain else None
+        linear = image(op, args, shapes[0], node.target) if plain and known is None else None
         # A demand of the rule may have solved coordinates that its own result, made before, still names: hence
         # `updated`.
         values = [
@@ -245,6 +250,7 @@ class _GraphWalk:
                 out.fact,
                 out.support,
                 same,
+                linear,
             ).updated(self.elimination.current)
             for shape, out, number in zip(shapes, outs, known or [None] * len(shapes), strict=True)
         ]

@@ -7,7 +7,9 @@ from typing import Any
 import torch
 
 from addnorm.redundancy.graph.like_factors import Multiple, Product
-from addnorm.redundancy.graph.shift import Shift
+from addnorm.redundancy.graph.linear_images import Image
+from addnorm.redundancy.graph.reshaping import concatenated
+from addnorm.redundancy.graph.shift import Shift, broadcast, zero_shift
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,46 @@ class DataShift:
         origin = (*self.origin, step) if self.origin and step is not None else ()
         product = self.product.rearranged(axes, self.source) if self.product is not None and step is not None else None
         return DataShift(self.source, kept, relaxation, origin, self.factor, product=product)
+
+    def placed(self, axes: Mapping[int, int], axis: int, part: "JoinedPart", *, is_axis: bool) -> "DataShift":
+        """The shift of one of several values that are joined along an axis.
+
+        Args:
+            axes: the other axes, old -> new.
+            axis: the joined axis of the result.
+            part: the entries of this value along it.
+            is_axis: True if it is an axis of this value too, as in `cat`; False for a new one, as in `stack`.
+        """
+        # The shift concerns its own entries, so along the joined axis it is constant only if it is zero, unless the other
+        # values shift alike. That shows where the factor is known and does not vary along this axis: then the source gets
+        # the axis, with zeros for the others.
+        out = self.rearranged({**axes, axis: axis} if is_axis else axes, "joined")
+        product = out.product
+        if product is None or axis in product.factor_axes or self.relaxation is not None:
+            return self.rearranged(axes)
+        source, labels = out.source, list(product.source_axes)
+        if axis not in labels:
+            source, labels = broadcast(source, (part.size, *source.shape)), [axis, *labels]
+        at = labels.index(axis)
+        if source.shape[at] != part.size:
+            return self.rearranged(axes)
+        before, after = (
+            zero_shift((*source.shape[:at], size, *source.shape[at + 1 :]))
+            for size in (part.before, part.whole - part.size - part.before)
+        )
+        source = concatenated([each for each in (before, source, after) if each.shape[at]], at)
+        free = {*axes.values(), axis} - {*product.factor_axes}
+        kept = {label: labels.index(label) for label in free if label in labels}
+        return DataShift(source, kept, factor=self.factor, product=replace(product, source_axes=tuple(labels)))
+
+
+@dataclass(frozen=True)
+class JoinedPart:
+    """Entries of one value among those of several that are joined along an axis."""
+
+    before: int
+    size: int
+    whole: int
 
 
 @dataclass(frozen=True)
@@ -158,6 +200,8 @@ class NodeValue:
     """Axis -> first entry and end of a range outside of which all entries are zero, for axes of `sums`."""
     multiple: Multiple | None = None
     """The earlier value of which it is a multiple, if it is one."""
+    image: Image | None = None
+    """The earlier value of which it is a linear map, if it is one."""
 
     def updated(self, current: Callable[[Shift], Shift]) -> "NodeValue":
         """The same value with all shifts expressed in the coordinates that are still free."""

@@ -7,9 +7,10 @@ from itertools import count
 import torch
 
 from addnorm.redundancy.graph.like_factors import Product, merged_source, moves_last, of, shifts_of
+from addnorm.redundancy.graph.linear_factors import DataTerm, met
 from addnorm.redundancy.graph.rule import OpCall, rule
+from addnorm.redundancy.graph.shift import Shift, broadcast, scaled, times, without_rounding, zero_shift
 from addnorm.redundancy.graph.shift import add as plus
-from addnorm.redundancy.graph.shift import broadcast, scaled, times, without_rounding, zero_shift
 from addnorm.redundancy.graph.value import DataShift, Mask, NodeValue, Output, Zeroed, merged_masks
 
 Number = int | float | bool
@@ -66,8 +67,9 @@ def add(call: OpCall, first: NodeValue | Number, second: NodeValue | Number, *, 
         for value in (first, second)
     )
     right = tuple(replace(each, factor=factor * each.factor) for each in right)
-    data_shifts = _merged(_cancelled(left, right, _widened(first, second, call.shape)), call.shape)
-    return Output(plus(a, b, call.shape, factor), data_shifts, masked=_merged_mask(first, second, factor))
+    data_shifts, known = merged(_cancelled(left, right, _widened(first, second, call.shape)), call.shape)
+    shift = plus(plus(a, b, call.shape, factor), known, call.shape)
+    return Output(shift, data_shifts, masked=_merged_mask(first, second, factor))
 
 
 def _hidden_zeros(
@@ -119,28 +121,36 @@ def _cancelled(
     return (*kept, *rest)
 
 
-def _merged(data_shifts: tuple[DataShift, ...], shape: tuple[int, ...]) -> tuple[DataShift, ...]:
-    """The data-dependent shifts of a sum, with those that have the same factor as one."""
+def merged(data_shifts: tuple[DataShift, ...], shape: tuple[int, ...]) -> tuple[tuple[DataShift, ...], Shift]:
+    """The data-dependent shifts of a sum, with those that have the same factor as one; and what becomes a known shift, where
+    factors are linear maps, with constants, of one earlier value."""
     kept: list[DataShift] = []
+    known = zero_shift(shape)
     for each in data_shifts:
         for at, other in enumerate(kept):
             if each.product is None or other.product is None or each.relaxation or other.relaxation:
                 continue
+            terms = [DataTerm(one.source, one.product, one.factor) for one in (other, each) if one.product is not None]
+            common = met(terms[0], terms[1], shape)
             # `axes` promises: constant in the source, so constant in the shift. That holds only where the factor does
             # not vary.
-            if each.axes.keys() != other.axes.keys() or each.axes.keys() & set(other.product.factor_axes):
+            if common is None and (
+                each.axes.keys() != other.axes.keys() or each.axes.keys() & set(other.product.factor_axes)
+            ):
                 continue
-            merged = merged_source(
-                (other.product, each.product), (other.source, each.source), (other.factor, each.factor), shape
-            )
-            if merged is not None:
-                source, product = merged
-                axes = {axis: product.source_axes.index(axis) for axis in each.axes}
+            one, two, constants = common or (terms[0], terms[1], ())
+            both = merged_source((one.product, two.product), (one.source, two.source), (one.factor, two.factor), shape)
+            if both is not None:
+                source, product = both
+                free = set(range(len(shape))) - set(product.factor_axes)
+                axes = {axis: product.source_axes.index(axis) for axis in (free if common else each.axes)}
                 kept[at] = DataShift(without_rounding(source), axes, origin=new_origin(), product=product)
+                for factor, constant in constants:
+                    known = plus(known, constant, shape, factor)
                 break
         else:
             kept.append(each)
-    return tuple(each for each in kept if each.source)
+    return tuple(each for each in kept if each.source), known
 
 
 def _merged_mask(first: NodeValue | Number, second: NodeValue | Number, factor: float) -> Mask | None:
@@ -253,7 +263,7 @@ def _times(call: OpCall, value: NodeValue, factor: NodeValue, *, moved: bool = F
         places = [0] * len(same.order)
         for at, own in enumerate(same.order):
             places[own] = more + at
-        product = Product(same.name, tuple(places), tuple(range(dims)), shifts_of(factor) if moved else ())
+        product = Product(same.name, tuple(places), tuple(range(dims)), shifts_of(factor) if moved else (), same.image)
         scale, offset = same.scale, same.offset
     data_shifts = (*data_shifts, DataShift(source, axes, origin=new_origin(), factor=scale, product=product))
     return Output(scaled(source, offset), data_shifts)

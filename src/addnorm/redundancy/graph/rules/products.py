@@ -96,7 +96,7 @@ def _product(
     for at, own in enumerate(same.order):
         places[own] = labels[ly[at]]
     source_axes = tuple(labels[label] for label in lx)
-    return Product(same.name, tuple(places), source_axes, shifts_of(y) if moved else ()), same.scale
+    return Product(same.name, tuple(places), source_axes, shifts_of(y) if moved else (), same.image), same.scale
 
 
 def _relaxation(x: NodeValue, lx: Labels, y: NodeValue, ly: Labels, lo: Labels) -> Relaxation | None:

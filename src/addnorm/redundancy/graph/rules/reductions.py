@@ -57,4 +57,9 @@ def _summed(given: DataShift, axes: Sequence[int], after: Mapping[int, int], lev
     if not own or given.relaxation is not None:
         return out
     shape = tuple(1 if at in own else size for at, size in enumerate(given.source.shape))
-    return replace(out, source=summed(given.source, own, shape))
+    source, product = summed(given.source, own, shape), given.product
+    if product is not None and all(axis in given.axes and axis in product.source_axes for axis in axes):
+        product = product.rearranged(after, source)
+    else:
+        product = None
+    return replace(out, source=source, product=product)

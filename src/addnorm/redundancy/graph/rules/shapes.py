@@ -8,9 +8,19 @@ import torch
 
 from addnorm.redundancy.graph.reshaping import concatenated, groups, kept_axes, permuted, reshaped, selected
 from addnorm.redundancy.graph.rule import OpCall, rule
-from addnorm.redundancy.graph.rules.arithmetic import HIDDEN
+from addnorm.redundancy.graph.rules.arithmetic import HIDDEN, merged
 from addnorm.redundancy.graph.shift import Shift, broadcast, mapped, zero_shift
-from addnorm.redundancy.graph.value import DataShift, Mask, NodeValue, Output, Plane, merged_masks, values_in
+from addnorm.redundancy.graph.shift import add as plus
+from addnorm.redundancy.graph.value import (
+    DataShift,
+    JoinedPart,
+    Mask,
+    NodeValue,
+    Output,
+    Plane,
+    merged_masks,
+    values_in,
+)
 
 Move = Callable[[torch.Tensor, tuple[int, ...]], torch.Tensor]
 """Rearranges known numbers, expanded except for one axis of size 1, to a new shape with size 1 at the same axis."""
@@ -86,7 +96,8 @@ def _regrouped(given: DataShift, seen: DataShift, old: tuple[int, ...], new: tup
         return seen
     source = broadcast(seen.source, (*(new[at] for at in more), *seen.source.shape))
     axes = {axis: own + len(more) for axis, own in seen.axes.items()} | {axis: at for at, axis in enumerate(more)}
-    return replace(seen, source=source, axes=axes)
+    product = seen.product and replace(seen.product, source_axes=(*more, *seen.product.source_axes))
+    return replace(seen, source=source, axes=axes, product=product)
 
 
 @rule("permute", "transpose", "t", "movedim", "swapaxes", "numpy_T", "adjoint", "mT")
@@ -258,17 +269,22 @@ def cat(call: OpCall, values: Sequence[NodeValue], dim: int = 0) -> Output:
         axes = {axis: axis + (axis >= dim) for axis in range(dims - 1)}
     else:
         shifts = [value.shift for value in parts]
-        # The parts' data-dependent shifts concern their own entries only, so along the concatenated axis nothing is
-        # constant.
         axes = {axis: axis for axis in range(dims) if axis != dim}
-    data_shifts = tuple(each.rearranged(axes) for value in parts for each in value.data_shifts)
+    placed, before = list[DataShift](), 0
+    for value in parts:
+        size = 1 if call.op == "stack" else value.shape[dim]
+        for each in value.data_shifts:
+            placed.append(each.placed(axes, dim, JoinedPart(before, size, call.shape[dim]), is_axis=call.op != "stack"))
+        before += size
+    data_shifts, known = merged(tuple(placed), call.shape)
     masks = [value.masked for value in parts if value.masked is not None]
     sums = {}
     if call.op != "stack":
         for axis in axes:
             if all(axis in value.sums for value in parts):
                 sums[axis] = torch.cat([value.sums[axis].expand(_unit(value.shape, axis)) for value in parts], dim=dim)
-    return Output(concatenated(shifts, dim), data_shifts, sums, merged_masks(masks) if masks else None)
+    shift = plus(concatenated(shifts, dim), known, call.shape)
+    return Output(shift, data_shifts, sums, merged_masks(masks) if masks else None)
 
 
 @rule("slice_scatter")
