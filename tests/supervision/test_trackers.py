@@ -16,7 +16,7 @@ from addnorm.errors import UnknownName
 from addnorm.store import StudyFolder
 from addnorm.supervision import tracker_process
 from addnorm.supervision.tracker_process import EventForwarder, flatten
-from addnorm.supervision.trackers import TRACKERS, ToolMissing, Tracker
+from addnorm.supervision.trackers import TRACKERS, ToolMissing, Tracker, Verdicts
 from addnorm.supervision.tracking import PROCESS, Tracking
 from train_here import workers_here
 
@@ -45,6 +45,10 @@ class Kept(Tracker):
 
     def end(self, run: str, state: str) -> None:
         self.calls.append(("end", run, state))
+
+    def conclude(self, verdicts: Verdicts, known: str | None) -> str:
+        self.calls.append(("conclude", verdicts, known))
+        return "id-verdicts"
 
     def flush(self) -> None:
         self.calls.append(("flush",))
@@ -268,6 +272,7 @@ class Bad(Tracker):
     def begin(self, run, config, known): return run
     def log(self, run, step, time, values): {log}
     def end(self, run, state): pass
+    def conclude(self, verdicts, known): {conclude}
 class Trackers:
     def class_of(self, kind): return Bad
 tracker_process.TRACKERS = Trackers()
@@ -291,7 +296,7 @@ def test_a_tracker_that_misbehaves_is_reported_once_and_touches_nothing(
 ) -> None:
     init, log, expected = FAULTS[fault]
     script = tmp_path / "tracker.py"
-    script.write_text(MISBEHAVING.format(init=init, log=log), encoding="utf-8")
+    script.write_text(MISBEHAVING.format(init=init, log=log, conclude="return known"), encoding="utf-8")
     said: list[str] = []
     write(study, "base-s0", 1, 2, ending="finished")
     before = {path: path.read_bytes() for path in study.path.rglob("*") if path.is_file()}

@@ -14,10 +14,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from addnorm.errors import AddnormError
+from addnorm.errors import AddnormError, InputError
+from addnorm.statistics import Ranking
+from addnorm.statistics.conclusion import all_comparisons, conclusion
 from addnorm.store import Event, EventFollower, RunFolder, StudyFolder, read_json, unrepeated, write_json
 from addnorm.store.files import make_folder
-from addnorm.supervision.trackers import TRACKERS, ToolMissing, Tracker
+from addnorm.store.results import ranking
+from addnorm.supervision.trackers import TRACKERS, VERDICTS, ToolMissing, Tracker, Verdicts
 
 FOLDER = "mirrors"
 """Folder of the trackers in the study's folder; the name of version 0.1, which existing studies have."""
@@ -42,6 +45,7 @@ class EventForwarder:
         self.study, self.tracker, self.position_file = study, tracker, position_file
         self._positions: dict[str, dict[str, Any]] = read_json(position_file) if position_file.exists() else {}
         self._open: set[str] = set()
+        self._plan = self._plan_file()
 
     def update(self) -> None:
         """Forward the new events of every run.
@@ -49,6 +53,9 @@ class EventForwarder:
         Raises:
             Damaged, JobError: events are damaged, or files cannot be read or written.
         """
+        if self._plan != (plan := self._plan_file()):
+            # Tuning, seeds in stages and a second batch add runs while the study is trained.
+            self.study, self._plan = StudyFolder(self.study.path), plan
         forwarded = False
         for run in self.study.all_runs():
             position = self._positions.get(run.name, {"offset": 0, "steps": {}, "known": None, "ended": None})
@@ -77,6 +84,31 @@ class EventForwarder:
         for name in sorted(self._open):
             self._end(name, "interrupted")
 
+    def conclude(self) -> None:
+        """Store the verdicts of a study all of whose runs have ended, unless the tool has them already.
+
+        Raises:
+            Damaged, JobError: results are damaged, or files cannot be read or written.
+        """
+        if not all(status.is_over for status in self.study.statuses()):
+            return
+        try:
+            found = verdicts_of(ranking(self.study), len(self.study.runs()))
+        except InputError:  # nothing to compare, such as tuning runs alone; `addnorm rank` says why
+            return
+        position = self._positions.get(VERDICTS, {})
+        content = {"answer": found.answer, **found.numbers}
+        if not found.comparisons or position.get("sent") == content:
+            return
+        self.study.record_peek()  # what is sent is seen: seeds that are added later are added after a look
+        known = self.tracker.conclude(found, position.get("known"))
+        self._positions[VERDICTS] = {"known": known, "sent": content}
+        write_json(self.position_file, self._positions)
+
+    def _plan_file(self) -> tuple[int, int]:
+        found = (self.study.path / "study.json").stat()
+        return found.st_ino, found.st_mtime_ns
+
     def _begin(self, run: RunFolder, position: dict[str, Any]) -> None:
         if run.name not in self._open:
             position["known"] = self.tracker.begin(run.name, flatten(run.spec.get("spec") or {}), position["known"])
@@ -85,6 +117,29 @@ class EventForwarder:
     def _end(self, name: str, state: str) -> None:
         self._open.discard(name)
         self.tracker.end(name, state)
+
+
+def verdicts_of(ranking: Ranking, runs: int) -> Verdicts:
+    """The verdicts of a ranking, as they are sent.
+
+    Args:
+        ranking: of the study.
+        runs: number of compared runs.
+    """
+    rows = []
+    for variant, reference, found in all_comparisons(ranking):
+        low, high = found.interval or (None, None)
+        row = {
+            "variant": variant,
+            "reference": reference,
+            "verdict": found.verdict or "none",
+            "difference": found.difference,
+            "low": low,
+            "high": high,
+            "seeds": found.seeds,
+        }
+        rows.append({name: value for name, value in row.items() if value is not None})
+    return Verdicts(answer=" ".join(map(str, conclusion(ranking))), comparisons=rows, runs=runs)
 
 
 def flatten(value: Mapping[str, Any], path: str = "") -> dict[str, Any]:
@@ -131,6 +186,7 @@ def follow(kind: str, out: Path, *, wait_for_stop: Callable[[], bool]) -> None:
         follower.update()
         if stop:
             follower.close()
+            follower.conclude()
             return
 
 

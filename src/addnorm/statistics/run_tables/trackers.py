@@ -29,6 +29,9 @@ from addnorm.statistics.run_tables.offline_runs import offline_files, read_offli
 from addnorm.statistics.run_tables.records import PARQUET, read_parquet
 
 _SQLITE = b"SQLite format 3\x00"
+SUMMARY = "addnorm.summary"
+"""Setting or tag of the run in which addnorm's own trackers keep the verdicts of a study; it was never trained."""
+_NOT_TRAINED = frozenset({SUMMARY, f"params.{SUMMARY}", f"tags.{SUMMARY}", f"config.{SUMMARY}"})
 Row = tuple[str, dict[str, Any]]
 """Place for messages, and the cells."""
 
@@ -53,7 +56,8 @@ def read_any(path: Path, names: Names) -> tuple[list[RunRow], str | None]:
         rows = read_parquet(path)
     else:
         return read_rows(path, names)
-    return [row for where, cells in rows for row in rows_of_object(cells, names, where)], None
+    trained = ((where, cells) for where, cells in rows if not _NOT_TRAINED & cells.keys())
+    return [row for where, cells in trained for row in rows_of_object(cells, names, where)], None
 
 
 def _folder(run: str, path: Path) -> str:

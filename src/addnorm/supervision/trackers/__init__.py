@@ -9,7 +9,8 @@ A tracker imports its tool when it is constructed, not when its file is imported
 
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,52 @@ from addnorm.catalogue import Siblings
 
 TRACKERS = Siblings("tracker", "addnorm.supervision.trackers", "Tracker")
 """The trackers by file name."""
+
+
+VERDICTS = "verdicts"
+"""Name of the run that holds a study's verdicts; the names of trained runs end in a seed and a hash."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdicts:
+    """What a study has decided when all its runs have ended.
+
+    Example:
+        >>> rows = ({"variant": "deep", "reference": "base", "verdict": "better", "difference": -0.5, "seeds": 3},)
+        >>> found = Verdicts(answer="deep is better than base.", comparisons=rows, runs=6)
+        >>> found.texts
+        {'answer': 'deep is better than base.', 'verdict/deep - base': 'better'}
+        >>> found.numbers
+        {'difference/deep - base': -0.5, 'seeds/deep - base': 3.0}
+    """
+
+    answer: str
+    """The question, what was decided and what is open, in sentences."""
+    comparisons: Sequence[Mapping[str, str | float]]
+    """`variant`, `reference`, `verdict` (`none` before one is possible) and, where known, `difference`, `low` and `high` in the
+    measure's unit, and `seeds`."""
+    runs: int
+    """Runs behind them."""
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """The answer and each verdict, by name."""
+        return {"answer": self.answer} | {
+            f"{name}/{row['variant']} - {row['reference']}": value
+            for row in self.comparisons
+            for name, value in row.items()
+            if name not in ("variant", "reference") and isinstance(value, str)
+        }
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        """Differences, ends of their intervals and counts of seeds, by name."""
+        return {
+            f"{name}/{row['variant']} - {row['reference']}": float(value)
+            for row in self.comparisons
+            for name, value in row.items()
+            if not isinstance(value, str)
+        }
 
 
 class ToolMissing(Exception):
@@ -57,6 +104,18 @@ class Tracker(ABC):
     @abstractmethod
     def end(self, run: str, state: str) -> None:
         """Close a run that is `finished`, `failed`, `diverged` or `blocked`, or because tracking ends (`interrupted`)."""
+
+    @abstractmethod
+    def conclude(self, verdicts: Verdicts, known: str | None) -> str:
+        """Store what the study has decided as the summary of a run named `verdicts`, with `SUMMARY` among its settings or tags.
+
+        Args:
+            verdicts: of the study, all of whose runs have ended.
+            known: the id that an earlier call returned; None the first time.
+
+        Returns:
+            The tool's id of the run.
+        """
 
     def flush(self) -> None:  # noqa: B027  optional: most tools send by themselves
         """Make the forwarded numbers durable; called before the position in the event files is saved."""

@@ -1,13 +1,18 @@
 """MLflow: an experiment named after the study, a run per run, at MLFLOW_TRACKING_URI (or MLflow's own default)."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from addnorm.supervision.trackers import Tracker, import_tool
+from addnorm.statistics.run_tables.trackers import SUMMARY
+from addnorm.supervision.trackers import VERDICTS, Tracker, Verdicts, import_tool
 
 _STATUS = {"finished": "FINISHED", "interrupted": "KILLED"}
 _LONGEST = 500
+_LONGEST_TAG = 5000
+_NO_PART_OF_A_NAME = re.compile(r"[^A-Za-z0-9_\-. /]")
+"""MLflow refuses a metric or tag with any other letter in its name."""
 
 
 class Mlflow(Tracker):
@@ -35,3 +40,13 @@ class Mlflow(Tracker):
 
     def end(self, run: str, state: str) -> None:
         self._client.set_terminated(self._ids.pop(run), status=_STATUS.get(state, "FAILED"))
+
+    def conclude(self, verdicts: Verdicts, known: str | None) -> str:
+        if known is None:
+            known = str(self._client.create_run(self._experiment, run_name=VERDICTS).info.run_id)
+        for name, text in {SUMMARY: VERDICTS, **verdicts.texts}.items():
+            self._client.set_tag(known, _NO_PART_OF_A_NAME.sub("_", name), text[:_LONGEST_TAG])
+        for name, value in verdicts.numbers.items():
+            self._client.log_metric(known, _NO_PART_OF_A_NAME.sub("_", name), value, step=verdicts.runs)
+        self._client.set_terminated(known, status=_STATUS["finished"])
+        return known

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from addnorm.supervision.trackers import Tracker, import_tool
+from addnorm.statistics.run_tables.trackers import SUMMARY
+from addnorm.supervision.trackers import VERDICTS, Tracker, Verdicts, import_tool
 
 
 class SwanLab(Tracker):
@@ -39,3 +40,10 @@ class SwanLab(Tracker):
         for step, values in self._pending.pop(run):
             self._swanlab.log(values, step=step)
         self._swanlab.finish()
+
+    def conclude(self, verdicts: Verdicts, known: str | None) -> str:
+        # SwanLab has no summary: words are settings of the run, numbers its values at the number of runs behind them.
+        self._configs[VERDICTS] = {SUMMARY: VERDICTS, **verdicts.texts}
+        self._pending[VERDICTS] = [(verdicts.runs, verdicts.numbers)] if verdicts.numbers else []
+        self.end(VERDICTS, "finished")
+        return VERDICTS

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from addnorm.supervision.trackers import Tracker, import_tool
+from addnorm.statistics.run_tables.trackers import SUMMARY
+from addnorm.supervision.trackers import VERDICTS, Tracker, Verdicts, import_tool
 
 
 class Trackio(Tracker):
@@ -23,3 +24,13 @@ class Trackio(Tracker):
 
     def end(self, run: str, state: str) -> None:
         self._open.pop(run).finish()
+
+    def conclude(self, verdicts: Verdicts, known: str | None) -> str:
+        # trackio has no summary: words are settings of the run, numbers its values at the number of runs behind them.
+        resume = "never" if known is None else "allow"
+        config = {SUMMARY: VERDICTS, **verdicts.texts}
+        run = self._trackio.init(project=self._study, name=VERDICTS, config=config, resume=resume)
+        if verdicts.numbers:
+            run.log(verdicts.numbers, step=verdicts.runs)
+        run.finish()
+        return VERDICTS

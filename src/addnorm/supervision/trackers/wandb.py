@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from addnorm.supervision.trackers import Tracker, import_tool
+from addnorm.statistics.run_tables.trackers import SUMMARY
+from addnorm.supervision.trackers import VERDICTS, Tracker, Verdicts, import_tool
 
 
 class Wandb(Tracker):
@@ -33,3 +34,17 @@ class Wandb(Tracker):
 
     def end(self, run: str, state: str) -> None:
         self._open.pop(run).finish(exit_code=0 if state in ("finished", "interrupted") else 1)
+
+    def conclude(self, verdicts: Verdicts, known: str | None) -> str:
+        run = self._wandb.init(
+            project=self._study,
+            name=VERDICTS,
+            id=VERDICTS,
+            resume="allow",
+            reinit="create_new",
+            config={SUMMARY: VERDICTS},
+            dir=str(self._folder),
+        )
+        run.summary.update({**verdicts.texts, **verdicts.numbers})
+        run.finish(exit_code=0)
+        return VERDICTS
