@@ -278,3 +278,35 @@ def test_parameters_of_one_number_share_a_panel_over_the_variants() -> None:
     ]
     assert shown["gain"].get_xlabel() == ""
     assert off_the_figure(drawn) == []
+
+
+def narrow(value: Any) -> Any:
+    """Every number as 2.6308 and a hundred-thousandth of itself: where matplotlib writes an offset."""
+    if isinstance(value, float):
+        return 2.6308 + 1e-5 * value
+    if isinstance(value, dict):
+        return {name: narrow(each) for name, each in value.items()}
+    return type(value)(map(narrow, value)) if isinstance(value, list | tuple) else value
+
+
+@pytest.mark.parametrize("size", ["as_it_is", "narrow"])
+@pytest.mark.parametrize("name", FIGURES)
+def test_labels_need_no_offset(name: str, size: str) -> None:
+    drawn = draw(name, rows(name) if size == "as_it_is" else narrow(rows(name)))
+    drawn.canvas.draw()
+    assert {axis.get_offset_text().get_text() for axes in drawn.axes for axis in (axes.xaxis, axes.yaxis)} == {""}
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "label"),
+    [(2.63081, 2.63085, "2.63082"), (0.0, 2.0, "1.0"), (1e-7, 9e-7, "4e-07"), (1e7, 1.00004e7, "1.00002e+07")],
+)
+def test_labels_have_the_digits_that_tell_them_apart(low: float, high: float, label: str) -> None:
+    figure = style.new_figure(4, 3)
+    axes = figure.subplots()
+    axes.plot([0, 1], [low, high])
+    style.finished(figure).canvas.draw()  # type: ignore[attr-defined]
+    labels = [text.get_text().replace("\u2212", "-") for text in axes.get_yticklabels()]
+    assert label in labels
+    assert len(set(labels)) == len(labels)
+    assert list(map(float, labels)) == pytest.approx(list(axes.get_yticks()), rel=1e-9)

@@ -1,6 +1,7 @@
 """Style of matplotlib figures: fonts with Chinese glyphs if installed, and line styles that differ without colour."""
 
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.ticker import ScalarFormatter
 
 CHINESE_FONTS = (
     "Noto Sans CJK SC",
@@ -177,10 +179,37 @@ def with_whiskers(axes: "Axes", place: int, name: str, points: Sequence[tuple[fl
     axes.errorbar(xs, ys, yerr=[down, up], label=name, linewidth=1.1, elinewidth=0.7, markersize=4.5, **style(place))
 
 
-def finished(figure: "Figure") -> "Figure":
-    """The figure with fonts for every letter in it; call it last."""
-    from matplotlib.text import Text
+def _without_offset() -> "ScalarFormatter":
+    """Labels that have every digit which distinguishes them: 2.63081, not 1 beside `1e-5+2.6308`; 2e-6, not 0.000002."""
+    from matplotlib.ticker import ScalarFormatter
 
+    class Whole(ScalarFormatter):
+        def __init__(self) -> None:
+            super().__init__(useOffset=False)
+            self.set_scientific(False)
+
+        def format_ticks(self, values: Sequence[float]) -> list[str]:
+            largest = max((abs(float(value)) for value in values), default=0.0)
+            if len(values) < 2 or largest == 0 or 1e-4 <= largest < 1e6:
+                return super().format_ticks(values)
+            step = min(abs(second - first) for first, second in itertools.pairwise(values)) or largest
+            digits = max(1, 2 + math.floor(math.log10(largest / step)))
+            return [self.fix_minus(f"{value:.{digits}g}") for value in values]
+
+    return Whole()
+
+
+def finished(figure: "Figure") -> "Figure":
+    """The figure with whole numbers beside its axes and fonts for every letter in it; call it last."""
+    from matplotlib.text import Text
+    from matplotlib.ticker import ScalarFormatter
+
+    # An offset such as `1e-5+2.6308` above an axis overlaps the title, and has to be added to every label by the reader.
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            formatter = axis.get_major_formatter()
+            if isinstance(formatter, ScalarFormatter) and axis.get_scale() == "linear":
+                axis.set_major_formatter(_without_offset())
     # By the largest letter of each text and not by the language: names of variants and titles are the user's, and may
     # be Chinese in an English figure.
     texts: list[Text] = figure.findobj(Text)
