@@ -273,3 +273,28 @@ def test_a_masked_module_sees_all_positions(tmp_path: Path) -> None:
     spec.fitted(257, 16).check(Bytes())
     with pytest.raises(InputError, match="is_causal"):
         replace(spec, objective="causal").fitted(257, 16).check(Bytes())
+
+
+def test_a_module_whose_probe_raises_is_named_and_stops_nothing(tmp_path: Path, capsys: Any) -> None:
+    """It trains, and raises when it is measured, as one does that refuses hooks or another batch."""
+    flag = tmp_path / "raise"
+    forward = f"if __import__('os').path.exists({str(flag)!r}): raise RuntimeError('not to be measured')"
+    study = load_study(write(tmp_path, "shy", forward=forward))
+    out = train_here(study, tmp_path / "out").path
+    flag.touch()
+    capsys.readouterr()
+    assert main(["inspect", str(out), "--json"]) == 0
+    inspected = json.loads(capsys.readouterr().out)
+    assert {run["variant"] for run in inspected["runs"]} == {"ours"}
+    assert len(inspected["skipped"]) == 2
+    for name, reason in inspected["skipped"].items():
+        assert name.startswith(("mine-s0", "wide-s0"))
+        assert "not to be measured" in reason
+    assert main(["inspect", str(out)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert main(["report", str(out), "--json"]) == 0
+    reported = json.loads(capsys.readouterr().out)
+    assert reported["not_inspected"] == inspected["skipped"]
+    html = Path(reported["report"]).read_text(encoding="utf-8")
+    assert said.count("not to be measured") == 2
+    assert all(f"{name}-s0" in said and name in html for name in ("mine", "wide"))

@@ -7,13 +7,13 @@ stream. The gradient of a layer is that of all modules in it: a sink belongs to 
     missing          what could not be found in this model, each as one sentence; `missing_notes` in a file are their notes
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, cast
 
 from torch import nn
 
-from addnorm.errors import InputError
+from addnorm.errors import AddnormError, InputError
 from addnorm.insight.flow.measure import Windows, measures
 from addnorm.insight.probe.recording import Logits, recorded
 from addnorm.study.foreign import ForeignModel, logits_of
@@ -54,19 +54,21 @@ def probe_weights(weights: RunWeights, windows: Windows) -> dict[str, Any]:
         InputError: user code that is not given, files that have changed, or a model that cannot be measured, with the reason.
     """
 
-    def probed(model: nn.Module) -> dict[str, Any]:
-        foreign = cast(ForeignModel, model)
+    def probed(model: Callable[[], nn.Module]) -> dict[str, Any]:
+        name = "the module"
         try:
+            foreign = cast(ForeignModel, model())
+            name = type(foreign.module).__name__
             return probe(foreign.module.to(device_here()), windows.batches, windows.maps, logits_of)
-        except InputError:
+        except AddnormError:
             raise
-        # A user's module may raise anything when it is measured, and torch anything about it. The other runs of the study
-        # are measured all the same, and this one is named with its reason.
+        # A user's module may raise anything when it is built or measured, and torch anything about it. The other runs of
+        # the study are measured all the same, and this one is named with its reason.
         except Exception as error:
             reason = " ".join(f"{type(error).__name__}: {error}".split())
-            raise InputError(f"{type(foreign.module).__name__}: cannot be measured: {reason}") from error
+            raise InputError(f"{name}: cannot be measured: {reason}") from error
 
-    start, end = probed(weights.any_initial_model()), probed(weights.any_model())
+    start, end = probed(weights.any_initial_model), probed(weights.any_model)
     del end["missing"]  # the same model
     return notes_of(start.pop("missing")) | {"start": start, "end": end}
 

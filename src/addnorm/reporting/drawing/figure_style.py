@@ -188,7 +188,7 @@ def _without_offset() -> "ScalarFormatter":
             super().__init__(useOffset=False)
             self.set_scientific(False)
 
-        def format_ticks(self, values: Sequence[float]) -> list[str]:
+        def format_ticks(self, values: list[float]) -> list[str]:
             largest = max((abs(float(value)) for value in values), default=0.0)
             if len(values) < 2 or largest == 0 or 1e-4 <= largest < 1e6:
                 return super().format_ticks(values)
