@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.testclient import TestClient
 
 from addnorm.catalogue import remove_plugin
 from addnorm.cli import main
+from addnorm.web.app import application
 from train_here import workers_here
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -66,3 +68,10 @@ def test_every_line_works(page: str, language: str, capsys: pytest.CaptureFixtur
     assert "alpha_l" in said["list"]
     reports = list(Path("runs/momentum").rglob("*.html"))
     assert any("class MomentumResidual(Residual)" in each.read_text(encoding="utf-8") for each in reports)
+    # `addnorm watch runs/momentum` serves this, without the plugin: the page reads files alone.
+    remove_plugin("momentum")
+    site = TestClient(application(Path("runs/momentum")), base_url="http://127.0.0.1:8321")
+    for address in ("/", "/model?variant=momentum-half"):
+        shown = site.get(address)
+        assert (shown.status_code, "momentum-half" in shown.text) == (200, True), address
+    assert "alpha_l" in shown.text, "the formula of a mechanism of one's own"
