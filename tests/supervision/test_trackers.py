@@ -16,7 +16,7 @@ from addnorm.errors import UnknownName
 from addnorm.store import StudyFolder
 from addnorm.supervision import tracker_process
 from addnorm.supervision.tracker_process import EventForwarder, flatten
-from addnorm.supervision.trackers import TRACKERS, ToolMissing, Tracker, Verdicts
+from addnorm.supervision.trackers import TRACKERS, SentVerdicts, ToolMissing, Tracker
 from addnorm.supervision.tracking import PROCESS, Tracking
 from train_here import workers_here
 
@@ -46,7 +46,7 @@ class Kept(Tracker):
     def end(self, run: str, state: str) -> None:
         self.calls.append(("end", run, state))
 
-    def conclude(self, verdicts: Verdicts, known: str | None) -> str:
+    def conclude(self, verdicts: SentVerdicts, known: str | None) -> str:
         self.calls.append(("conclude", verdicts, known))
         return "id-verdicts"
 

@@ -20,7 +20,7 @@ from addnorm.statistics.conclusion import all_comparisons, conclusion
 from addnorm.store import Event, EventFollower, RunFolder, StudyFolder, read_json, unrepeated, write_json
 from addnorm.store.files import make_folder
 from addnorm.store.results import ranking
-from addnorm.supervision.trackers import TRACKERS, VERDICTS, ToolMissing, Tracker, Verdicts
+from addnorm.supervision.trackers import TRACKERS, VERDICTS, SentVerdicts, ToolMissing, Tracker
 
 FOLDER = "mirrors"
 """Folder of the trackers in the study's folder; the name of version 0.1, which existing studies have."""
@@ -119,7 +119,7 @@ class EventForwarder:
         self.tracker.end(name, state)
 
 
-def verdicts_of(ranking: Ranking, runs: int) -> Verdicts:
+def verdicts_of(ranking: Ranking, runs: int) -> SentVerdicts:
     """The verdicts of a ranking, as they are sent.
 
     Args:
@@ -139,7 +139,7 @@ def verdicts_of(ranking: Ranking, runs: int) -> Verdicts:
             "seeds": found.seeds,
         }
         rows.append({name: value for name, value in row.items() if value is not None})
-    return Verdicts(answer=" ".join(map(str, conclusion(ranking))), comparisons=rows, runs=runs)
+    return SentVerdicts(answer=" ".join(map(str, conclusion(ranking))), comparisons=rows, runs=runs)
 
 
 def flatten(value: Mapping[str, Any], path: str = "") -> dict[str, Any]:

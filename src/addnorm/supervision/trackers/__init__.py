@@ -25,12 +25,12 @@ VERDICTS = "verdicts"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdicts:
-    """What a study has decided when all its runs have ended.
+class SentVerdicts:
+    """Verdicts of a study all of whose runs have ended, and the answer that follows from them.
 
     Example:
         >>> rows = ({"variant": "deep", "reference": "base", "verdict": "better", "difference": -0.5, "seeds": 3},)
-        >>> found = Verdicts(answer="deep is better than base.", comparisons=rows, runs=6)
+        >>> found = SentVerdicts(answer="deep is better than base.", comparisons=rows, runs=6)
         >>> found.texts
         {'answer': 'deep is better than base.', 'verdict/deep - base': 'better'}
         >>> found.numbers
@@ -106,7 +106,7 @@ class Tracker(ABC):
         """Close a run that is `finished`, `failed`, `diverged` or `blocked`, or because tracking ends (`interrupted`)."""
 
     @abstractmethod
-    def conclude(self, verdicts: Verdicts, known: str | None) -> str:
+    def conclude(self, verdicts: SentVerdicts, known: str | None) -> str:
         """Store what the study has decided as the summary of a run named `verdicts`, with `SUMMARY` among its settings or tags.
 
         Args:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from addnorm.statistics.run_tables.trackers import SUMMARY
-from addnorm.supervision.trackers import VERDICTS, Tracker, Verdicts, import_tool
+from addnorm.supervision.trackers import VERDICTS, SentVerdicts, Tracker, import_tool
 
 _STATUS = {"finished": "FINISHED", "interrupted": "KILLED"}
 _LONGEST = 500
@@ -41,7 +41,7 @@ class Mlflow(Tracker):
     def end(self, run: str, state: str) -> None:
         self._client.set_terminated(self._ids.pop(run), status=_STATUS.get(state, "FAILED"))
 
-    def conclude(self, verdicts: Verdicts, known: str | None) -> str:
+    def conclude(self, verdicts: SentVerdicts, known: str | None) -> str:
         if known is None:
             known = str(self._client.create_run(self._experiment, run_name=VERDICTS).info.run_id)
         for name, text in {SUMMARY: VERDICTS, **verdicts.texts}.items():

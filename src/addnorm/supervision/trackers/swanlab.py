@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from addnorm.statistics.run_tables.trackers import SUMMARY
-from addnorm.supervision.trackers import VERDICTS, Tracker, Verdicts, import_tool
+from addnorm.supervision.trackers import VERDICTS, SentVerdicts, Tracker, import_tool
 
 
 class SwanLab(Tracker):
@@ -41,7 +41,7 @@ class SwanLab(Tracker):
             self._swanlab.log(values, step=step)
         self._swanlab.finish()
 
-    def conclude(self, verdicts: Verdicts, known: str | None) -> str:
+    def conclude(self, verdicts: SentVerdicts, known: str | None) -> str:
         # SwanLab has no summary: words are settings of the run, numbers its values at the number of runs behind them.
         self._configs[VERDICTS] = {SUMMARY: VERDICTS, **verdicts.texts}
         self._pending[VERDICTS] = [(verdicts.runs, verdicts.numbers)] if verdicts.numbers else []

@@ -8,7 +8,7 @@ from pathlib import Path
 from time import time
 from typing import Any
 
-from addnorm.supervision.trackers import VERDICTS, Tracker, Verdicts, import_tool
+from addnorm.supervision.trackers import VERDICTS, SentVerdicts, Tracker, import_tool
 
 _ADVICE = "Install it with: pip install 'addnorm[tensorboard]'"
 
@@ -34,7 +34,7 @@ class TensorBoard(Tracker):
     def end(self, run: str, state: str) -> None:
         self._open.pop(run).close()
 
-    def conclude(self, verdicts: Verdicts, known: str | None) -> str:
+    def conclude(self, verdicts: SentVerdicts, known: str | None) -> str:
         text = self._tensor(dtype="DT_STRING", string_val=[_markdown(verdicts).encode()])
         metadata = self._text.create_summary_metadata(display_name=VERDICTS, description="")
         summary = self._summary(value=[self._summary.Value(tag=VERDICTS, tensor=text, metadata=metadata)])
@@ -51,7 +51,7 @@ class TensorBoard(Tracker):
 _COLUMNS = ("variant", "reference", "verdict", "difference", "low", "high", "seeds")
 
 
-def _markdown(verdicts: Verdicts) -> str:
+def _markdown(verdicts: SentVerdicts) -> str:
     lines = [verdicts.answer, "", f"| {' | '.join(_COLUMNS)} |", "| --- " * len(_COLUMNS) + "|"]
     for row in verdicts.comparisons:
         cells = (row.get(name, "–") for name in _COLUMNS)

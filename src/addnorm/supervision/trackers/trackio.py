@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from addnorm.statistics.run_tables.trackers import SUMMARY
-from addnorm.supervision.trackers import VERDICTS, Tracker, Verdicts, import_tool
+from addnorm.supervision.trackers import VERDICTS, SentVerdicts, Tracker, import_tool
 
 
 class Trackio(Tracker):
@@ -25,7 +25,7 @@ class Trackio(Tracker):
     def end(self, run: str, state: str) -> None:
         self._open.pop(run).finish()
 
-    def conclude(self, verdicts: Verdicts, known: str | None) -> str:
+    def conclude(self, verdicts: SentVerdicts, known: str | None) -> str:
         # trackio has no summary: words are settings of the run, numbers its values at the number of runs behind them.
         resume = "never" if known is None else "allow"
         config = {SUMMARY: VERDICTS, **verdicts.texts}

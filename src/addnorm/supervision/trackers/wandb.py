@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from addnorm.statistics.run_tables.trackers import SUMMARY
-from addnorm.supervision.trackers import VERDICTS, Tracker, Verdicts, import_tool
+from addnorm.supervision.trackers import VERDICTS, SentVerdicts, Tracker, import_tool
 
 
 class Wandb(Tracker):
@@ -35,7 +35,7 @@ class Wandb(Tracker):
     def end(self, run: str, state: str) -> None:
         self._open.pop(run).finish(exit_code=0 if state in ("finished", "interrupted") else 1)
 
-    def conclude(self, verdicts: Verdicts, known: str | None) -> str:
+    def conclude(self, verdicts: SentVerdicts, known: str | None) -> str:
         run = self._wandb.init(
             project=self._study,
             name=VERDICTS,
