@@ -35,6 +35,12 @@ def canonical(found: Cells, weights: Weights) -> Weights:
         weights: in float64; not changed.
     """
     made = {name: each.clone() for name, each in weights.items()}
+    settle(found, made)
+    return made
+
+
+def settle(found: Cells, made: Weights) -> None:
+    """Change weights into their canonical representative, in place: a second copy of all in float64 may not fit."""
     fold_gains(found, made)
     held = places(found)
     basis_axes = {(each.parameter, each.axis) for given in held.values() for each in given}
@@ -56,7 +62,6 @@ def canonical(found: Cells, weights: Weights) -> Weights:
         for parameter, axis, index, sorted_index in order:
             moved = made[parameter].movedim(axis, 0)
             moved[index] = moved[sorted_index].clone()
-    return made
 
 
 def _rows(given: Sequence[CellPlace], weights: Weights, *, dual: bool) -> Tensor:

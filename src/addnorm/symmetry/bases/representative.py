@@ -13,7 +13,7 @@ from addnorm.redundancy.execution.inputs import Inputs, bind
 from addnorm.redundancy.execution.observation import Observe
 from addnorm.redundancy.graph.export import NotExported, export
 from addnorm.redundancy.result import class_name
-from addnorm.symmetry.bases.canonical import canonical
+from addnorm.symmetry.bases.canonical import canonical, settle
 from addnorm.symmetry.bases.certificate import BasisCertificate, rewritten
 from addnorm.symmetry.bases.change import Weights, moved_at_random
 from addnorm.symmetry.bases.channels import Cells
@@ -113,7 +113,8 @@ def canonicalised(model: nn.Module, inputs: Any, *, observe: Observe = "logits")
         InputError: the model cannot be analysed, or the inputs do not fit.
     """
     found, bound, weights = _analysed(model, inputs, observe)
-    made, certificate = rewritten(model, canonical(found, weights), bound, observe)
+    settle(found, weights)
+    made, certificate = rewritten(model, weights, bound, observe)
     return Representative(model=made, sizes=found.sizes(), certificate=certificate)
 
 
