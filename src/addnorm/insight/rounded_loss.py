@@ -127,10 +127,10 @@ def rounded_loss(
 
 
 def _facts(model: nn.Module) -> tuple[bool, int, int]:
-    """Whether a model predicts masked tokens, its number of embeddings, and the length of its sequences."""
+    """Return if a model predicts masked tokens, its number of embeddings, and the length of its sequences."""
     if isinstance(model, Transformer):
         return model.spec.objective == "masked", model.spec.vocab, model.spec.max_seq
-    config = getattr(model, "config", None)
+    config: Any = getattr(model, "config", None)
     settings = config.get_text_config() if hasattr(config, "get_text_config") else config
     tables = [each.num_embeddings for each in model.modules() if isinstance(each, nn.Embedding)]
     vocab = getattr(settings, "vocab_size", None) or max(tables, default=256)

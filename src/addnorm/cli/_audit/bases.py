@@ -12,6 +12,7 @@ from addnorm.words import spoken
 if TYPE_CHECKING:
     from torch import nn
 
+    from addnorm.insight.rounded_loss import RoundedLoss
     from addnorm.outside.targets import Target
     from addnorm.symmetry.bases.representative import Representative, WeightDistance
 
@@ -146,7 +147,7 @@ def write_representative(
     text: Path | None = None,
 ) -> int:
     """Write the canonical or the quantise-ready representative. Returns the exit code."""
-    from addnorm.insight.rounded_loss import RoundedLoss, rounded_loss, text_of
+    from addnorm.insight.rounded_loss import rounded_loss, text_of
     from addnorm.outside.targets.checkpoint_folder import require_checkpoint_class
     from addnorm.symmetry.bases.representative import canonicalised, quantise_ready_model
 
@@ -159,7 +160,7 @@ def write_representative(
     held_out = text_of(target, text) if quantise else None
     make = quantise_ready_model if quantise else canonicalised
     made = make(target.model, target.inputs, observe=observe)
-    loss: RoundedLoss | None = None
+    loss: "RoundedLoss | None" = None
     if held_out is not None:
         loss = rounded_loss(target.model, made.model, target.inputs, held_out, made.certificate)
     passed = made.certificate.passed and (loss is None or loss.passed)
