@@ -160,7 +160,7 @@ def write_representative(
     held_out = text_of(target, text) if quantise else None
     make = quantise_ready_model if quantise else canonicalised
     made = make(target.model, target.inputs, observe=observe)
-    loss: "RoundedLoss | None" = None
+    loss: RoundedLoss | None = None
     if held_out is not None:
         loss = rounded_loss(target.model, made.model, target.inputs, held_out, made.certificate)
     passed = made.certificate.passed and (loss is None or loss.passed)
