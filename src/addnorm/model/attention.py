@@ -79,7 +79,7 @@ class SelfAttention(nn.Module):
     def convolved(
         self, of: Convolved, x: Float[Tensor, "batch seq entries"], context: ForwardContext
     ) -> Float[Tensor, "batch seq entries"]:
-        """What stands for `x`, which is the branch's input or one of its projections."""
+        """The convolved `x`, which is the branch's input or one of its projections."""
         if self.convolution is None or of not in self.convolution:
             return x
         y: Tensor = self.convolution[of](x, context.padding, context.cache)

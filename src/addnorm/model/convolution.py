@@ -35,7 +35,7 @@ from addnorm.residual import ResidualSpec
 __all__ = ["Convolution", "Convolved", "ShortConvolution", "build_convolutions", "require_convolution"]
 
 Convolved = Literal["input", "query", "key", "value"]
-"""What a convolution acts on.
+"""Input of a convolution, by what attention makes of it.
 
 Example:
     >>> of: Convolved = "key"
