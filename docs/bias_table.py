@@ -35,6 +35,7 @@ FIELDS: dict[str, dict[str, Any]] = {
     "normalisation: softpick": {"normalisation": "softpick"},
     "score_cap: 2": {"score_cap": 2.0},
     "forgetting": {"forgetting": {"start": 1.0}},
+    "convolution": {"convolution": {"positions": 3}},
     "sharing": {"sharing": {"layers": 1}},
 }
 """Fields of the model that are no mechanisms of a room."""
@@ -61,13 +62,13 @@ matrix can take the key bias over, which an audit of both proves (`--track "sink
 
 Three rules follow. The key bias goes where it shifts each row's scores as a whole, which a softmax
 does not see; a sink, softpick, a cap of scores, a rotary position, most norms of queries and keys,
-or a bias that queries and keys share ends that. The value bias folds into the output's bias while
-attention rows add up to one and nothing multiplies what they gather; a sink, a gate, exclusive
-attention or a norm of values ends that. How layers are joined across depth changes neither, in all
-residuals, scores and further values of the catalogue; a residual with shifts of its own (`affine`)
-can take a feed-forward's output bias over. Under a column of earlier layers both are joint: one
-layer's key bias can go if the key biases of all other layers move by as much, and likewise for
-values.
+a convolution of keys, or a bias that queries and keys share ends that. The value bias folds into
+the output's bias while attention rows add up to one and nothing multiplies what they gather; a
+sink, a gate, exclusive attention, a norm or a convolution of values ends that. How layers are
+joined across depth changes neither, in all residuals, scores and further values of the catalogue; a
+residual with shifts of its own (`affine`) can take a feed-forward's output bias over. Under a
+column of earlier layers both are joint: one layer's key bias can go if the key biases of all other
+layers move by as much, and likewise for values.
 """
 
 

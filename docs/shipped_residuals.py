@@ -3,6 +3,7 @@
 Rows come from the tables of `load_hf`, facts from the catalogue, counts from `addnorm.symmetries` on small models.
 """
 
+import json
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,9 +29,11 @@ COUNTED: Mapping[str, Mapping[str, Any]] = {
 """The small model in which the numbers of a joint are counted."""
 UNCOUNTED = {
     "gated_streams": "not counted: 46 directions are measured and not proven",
-    "hyper_connections": "not counted: the analysis takes minutes and leaves directions unproven",
 }
 """Joints whose count is not settled, with what `addnorm.symmetries` said."""
+TABULATED = ("hyper_connections",)
+"""Joints whose analysis takes minutes: their row of the stored table of learned numbers is read."""
+DATA = Path(addnorm.__file__).parent / "insight" / "learned_numbers.json"
 HEAD = """# Residuals of shipped architectures
 
 The classes of Transformers 5.23 whose joints are unusual, each as a joint of this library.
@@ -77,6 +80,11 @@ def _value(value: Any) -> str:
 
 def count(kind: str) -> str:
     """The learned numbers of a joint that can matter, of all, in a small model."""
+    if kind in TABULATED:
+        row = json.loads(DATA.read_text(encoding="utf-8"))[f"residual.{kind}"]
+        return (
+            f"{row['matter']} of {row['numbers']} can matter in two layers of width 8 ([settings](learned-numbers.md))"
+        )
     if kind not in COUNTED:
         return UNCOUNTED.get(kind, "no learned numbers")
     fields: Any = {**_SIZES, "position": "learned", **COUNTED[kind]}

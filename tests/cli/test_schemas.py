@@ -313,7 +313,8 @@ def test_every_command_that_prints_json_has_a_schema_or_is_named_here() -> None:
     with_json = {
         name
         for name in commands()
-        if "json" in {field.name for field in fields(importlib.import_module(f"addnorm.cli.{name}").Options)}
+        if "json"
+        in {field.name for field in fields(importlib.import_module(f"addnorm.cli.{name.replace('-', '_')}").Options)}
     }
     assert with_json - titles == WITHOUT_A_SCHEMA
     assert titles <= with_json

@@ -1,6 +1,7 @@
 """docs/shipped-residuals.md is current, and its classes are those of the installed Transformers."""
 
 import importlib.util
+import json
 import re
 from pathlib import Path
 from types import ModuleType
@@ -46,6 +47,12 @@ def _counts() -> dict[str, str]:
 def test_the_page_is_current(script: ModuleType) -> None:
     written = (DOCS / "shipped-residuals.md").read_text(encoding="utf-8")
     assert script.page(_counts()) == written, "python docs/shipped_residuals.py"
+
+
+def test_a_stored_count_is_that_of_the_table(script: ModuleType) -> None:
+    row = json.loads(script.DATA.read_text(encoding="utf-8"))["residual.hyper_connections"]
+    assert _counts()["hyper_connections"].startswith(f"{row['matter']} of {row['numbers']} can matter")
+    assert script.count("hyper_connections") == _counts()["hyper_connections"]
 
 
 @pytest.mark.thorough

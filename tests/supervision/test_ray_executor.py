@@ -42,6 +42,7 @@ def test_every_run_is_an_actor_by_its_folder_and_name(
 ) -> None:
     for name, value in {"ADDNORM_CACHE": "/c", "ADDNORM_HOST": "login", "HF_HOME": "/h", "SECRET": "s"}.items():
         monkeypatch.setenv(name, value)
+    monkeypatch.delenv("ADDNORM_STATE", raising=False)  # of the test session
     runs = study.runs()
     answers = executor(study, gpus=0.25, environment=("HF_HOME",)).start(runs)
     assert answers == {run.name: f"ray:{name_in(ray.actors, run)}" for run in runs}

@@ -135,7 +135,7 @@ def test_units_of_a_relu_are_ordered() -> None:
     assert equal_up_to(network, other, inputs).equal
 
 
-def test_quantise_ready_never_has_a_larger_weight_error() -> None:
+def test_quantise_ready_never_has_a_larger_output_error() -> None:
     small = addnorm.preset("llama", **{**SIZES, "width": 16, "hidden": 24}).build(seed=0).eval()
     with torch.no_grad():
         small.get_parameter("layers.0.attention.input_norm.weight")[3] = 30.0
@@ -144,7 +144,7 @@ def test_quantise_ready_never_has_a_larger_weight_error() -> None:
     assert made.certificate.passed
     assert made.before is not None
     assert made.after is not None
-    assert made.after.weights[4] <= made.before.weights[4]
+    assert made.after.outputs[4] <= made.before.outputs[4]
     assert made.choice != "as it is"
 
 
@@ -178,7 +178,7 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["audit", f"{file}:model", "--quantise-ready", str(tmp_path / "q.safetensors"), "--json"]) == 0
     content = json.loads(capsys.readouterr().out)
     assert content["written"]
-    assert content["after"]["weights"]["4"] <= content["before"]["weights"]["4"]
+    assert content["after"]["outputs"]["4"] <= content["before"]["outputs"]["4"]
     assert main(["audit", f"{file}:model", "--all", "--canonical", str(out)]) == 2
     assert "one of the three at a time" in capsys.readouterr().err
     main(["audit", "--diff", f"{file}:model", f"{file}:moved"])

@@ -14,7 +14,8 @@ import addnorm
 from addnorm.cli import main
 from addnorm.cli._plan_tables import learned_numbers as table
 from addnorm.cli.inspect import ablation_table
-from addnorm.insight.identifiable import counts_by_variant, identifiable, reduced
+from addnorm.insight.ablation import _gauges as gauges
+from addnorm.insight.identifiable import counts_by_variant, groups_of, identifiable, reduced
 from addnorm.store import StudyFolder
 from addnorm.symmetry.counting import learned_numbers
 from addnorm.training.run_spec import run_spec
@@ -96,6 +97,23 @@ def test_all_commands_show_one_count(finished: Path, tmp_path: Path, capsys: pyt
     assert counts_by_variant({"a": spec, "theirs": object()}) == {
         "a": {"residual": {"numbers": 36, "unread": 0, "matter": 36}}
     }
+
+
+@pytest.mark.parametrize(
+    ("socket", "kind"), [("residual", "rezero"), ("residual", "gate"), ("scores", "weighted"), ("sink", "logit")]
+)
+def test_list_plan_explain_and_ablation_say_the_same_integers(
+    socket: str, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`list` reads its table; plan and explain count the model, and an ablation warns where nothing of the numbers matters."""
+    assert main(["list", socket, "--json"]) == 0
+    listed = next(each for each in json.loads(capsys.readouterr().out)[socket] if each["kind"] == kind)["learned"]
+    spec = addnorm.preset("llama", **SIZES, **{socket: kind})
+    assert counts_by_variant({"a": spec}) == {"a": {socket: listed}}
+    names = groups_of(spec.build(seed=0), (socket,))[socket]
+    assert gauges(spec, {"all": names}) == (
+        {"all"} if listed["numbers"] > listed["unread"] and not listed["matter"] else set()
+    )
 
 
 def test_plan_says_which_are_a_gauge() -> None:

@@ -75,7 +75,11 @@ class Options:
     """Write the canonical representative (gains folded, bases balanced, stream and units ordered), with a certificate: a
     file, or for a Transformers model a folder that its class loads."""
     quantise_ready: Path | None = None
-    """Write the representative with the least error of 4-bit weights among those that only change bases, with a certificate."""
+    """Write the representative whose outputs change least under 4-bit weights among those that only change bases, with a
+    certificate."""
+    text: Path | None = None
+    """With --quantise-ready: a UTF-8 text on which the losses before and after are measured, in the tokens of the checkpoint
+    or run, else as bytes; or token ids in a .json file. A study's run needs none: it has held-out text of its own."""
     sarif: Path | None = None
     """Also write SARIF 2.1.0, for code hosts and editors."""
     html: Path | None = None
@@ -94,6 +98,8 @@ def command(options: Options) -> int:
         raise InputError(
             "expected --strip FILE beside --force or --keep-float32-biases, got neither a file nor a rewrite."
         )
+    if options.text is not None and options.quantise_ready is None:
+        raise InputError("expected --quantise-ready OUT beside --text, got the text alone.")
     for path in (options.strip, options.canonical, options.quantise_ready, options.sarif, options.html):
         _require_writable(path, folder=path not in (options.sarif, options.html))
     if options.diff is not None:

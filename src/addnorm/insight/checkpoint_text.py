@@ -1,6 +1,7 @@
 """A text as the held-out data of a checkpoint, which has no data set of its own."""
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,8 +45,21 @@ def held_text(folder: Path, file: Path | None, *, vocab: int, masked: bool) -> H
         raise InputError(f"{folder} is a checkpoint, which has no text of its own: expected --text FILE.")
     token_ids = text_ids(folder, file)
     require_vocab(folder, token_ids, vocab)
+    dataset = text_as_data(file, token_ids, vocab=vocab, folder=folder)
+    return HeldText(dataset=dataset, mask=mask_id(folder) if masked else None)
+
+
+def text_as_data(file: Path, token_ids: Sequence[int], *, vocab: int, folder: Path = Path()) -> Dataset:
+    """A data set whose held-out side is all of a text.
+
+    Args:
+        file: the text.
+        token_ids: of the text.
+        vocab: number of ids.
+        folder: of the model.
+    """
     ids = np.array(token_ids, dtype=np.uint32)
-    dataset = Dataset(
+    return Dataset(
         folder=folder,
         hash=hashlib.sha256(ids.tobytes()).hexdigest(),
         tokenizer_hash="",
@@ -57,7 +71,6 @@ def held_text(folder: Path, file: Path | None, *, vocab: int, masked: bool) -> H
         corpus={"kind": "text", "path": str(file)},
         tokenizer_spec={},
     )
-    return HeldText(dataset=dataset, mask=mask_id(folder) if masked else None)
 
 
 def require_no_text(path: Path, **given: object) -> None:

@@ -16,6 +16,7 @@ from addnorm.column.none import Nothing as NoColumn
 from addnorm.errors import InputError
 from addnorm.fields import check_fields
 from addnorm.kernels.grouped_attention import Normalisation
+from addnorm.model.convolution import Convolution, require_convolution
 from addnorm.model.feed_forward import Activation, PlainActivation
 from addnorm.model.forgetting import Forgetting, require_forgetting
 from addnorm.model.forward_context import ACROSS_LAYERS, Implementation
@@ -112,6 +113,8 @@ class Architecture:
     block: BlockSpec = field(default_factory=Sequential, metadata=_ADDED_LATER | {"earlier_field": "gau"})
     forgetting: Forgetting | None = field(default=None, metadata=_ADDED_LATER)
     """Gates of every position that lower the scores of earlier keys; None for none. Causal models only."""
+    convolution: Convolution | None = field(default=None, metadata=_ADDED_LATER)
+    """Convolution of a few positions on what attention reads or projects; None for none."""
     sharing: LayerSharing | None = field(default=None, metadata=_ADDED_LATER)
     """Layers that use the parameters of earlier ones; None if every layer has its own."""
     normalisation: Normalisation = field(default="softmax", metadata=_ADDED_LATER)
@@ -170,6 +173,8 @@ class Architecture:
         self._require_windows()
         if self.forgetting is not None:
             require_forgetting(self.objective, self.attention)
+        if self.convolution is not None:
+            require_convolution(self.convolution, self.residual, self.block.kind, self.site_plans)
         if self.sink.reads_queries:
             own, replays = isinstance(self.scores, Own), self.residual.replays
             require_query_sink(

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from addnorm.block import BodyName, BranchPlan, SitePlan
 from addnorm.model.architecture import Architecture
 from addnorm.model.attention import SelfAttention
+from addnorm.model.convolution import Convolved, build_convolutions
 from addnorm.model.feed_forward import FUNCTIONS, PlainActivation, build_feed_forward
 from addnorm.model.forgetting import ForgettingGate
 from addnorm.model.gau import GatedAttentionUnit
@@ -116,6 +117,9 @@ def _body(spec: Architecture, place: Place, name: BodyName) -> Body:
             inner_norm=inner,
             forgetting=_forgetting(spec),
         )
+    sizes: dict[Convolved, int] = {"input": spec.width, "query": shape.heads * shape.head_dim}
+    sizes |= {"key": shape.kv_heads * shape.head_dim}
+    sizes |= {"value": shape.kv_heads * shape.head_dim} if spec.values.projects(number) else {}
     return SelfAttention(
         shape,
         number,
@@ -130,6 +134,7 @@ def _body(spec: Architecture, place: Place, name: BodyName) -> Body:
         attended=spec.attended.build(shape, number, std=std),
         inner_norm=inner,
         forgetting=_forgetting(spec),
+        convolutions=build_convolutions(spec.convolution, sizes, number, causal=spec.objective == "causal"),
     )
 
 

@@ -1,15 +1,19 @@
 """The attention branch: projections around the attention that the forward context computes."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from addnorm.attended import Attended
 from addnorm.bias import Biases, QKBiasSpec
 from addnorm.errors import AddnormError
+from addnorm.model.convolution import Convolved, ShortConvolution
 from addnorm.model.forgetting import ForgettingGate
 from addnorm.model.forward_context import ForwardContext
 from addnorm.model.linear import Linear
-from addnorm.residual import Read, separate
+from addnorm.residual import Read, SeparateReads, separate
 from addnorm.shape import Shape
 
 
@@ -35,6 +39,7 @@ class SelfAttention(nn.Module):
         attended: Attended | None = None,
         inner_norm: nn.Module | None = None,
         forgetting: ForgettingGate | None = None,
+        convolutions: Mapping[Convolved, ShortConvolution] = MappingProxyType({}),
     ) -> None:
         super().__init__()
         self.layer = layer
@@ -51,15 +56,18 @@ class SelfAttention(nn.Module):
         self.attended = attended
         self.inner_norm = inner_norm
         self.forgetting = forgetting
+        self.convolution = (
+            nn.ModuleDict({str(of): module for of, module in convolutions.items()}) if convolutions else None
+        )
 
     def forward(self, x: Read, context: ForwardContext) -> Float[Tensor, "batch seq width"]:
-        of = separate(x)
+        of = separate(x if isinstance(x, SeparateReads) else self.convolved("input", x, context))
         q_bias, k_bias = self.qk_bias.vectors() if self.qk_bias is not None else (None, None)
-        # The order is part of the definition, and that of the checkpoints which conversion tables read: bias, norm of
-        # each head, rotation (in `context.attend`). A bias after the rotation would be another model.
-        query = self.split(self.query(of.query, q_bias), self.query_norm)  # [batch, heads, seq, head_dim]
-        key = self.split(self.key(of.key, k_bias), self.key_norm)  # [batch, kv_heads, seq, head_dim]
-        own = None if self.value is None else self.split(self.value(of.value))
+        # The order is part of the definition, and that of the checkpoints which conversion tables read: bias, convolution,
+        # norm of each head, rotation (in `context.attend`). A bias after the rotation would be another model.
+        query = self.split(self.convolved("query", self.query(of.query, q_bias), context), self.query_norm)
+        key = self.split(self.convolved("key", self.key(of.key, k_bias), context), self.key_norm)
+        own = None if self.value is None else self.split(self.convolved("value", self.value(of.value), context))
         value = context.join_values(self.layer, own, of.value)  # [batch, kv_heads, seq, head_dim]
         gates = None if self.forgetting is None else self.forgetting(of.query)
         attended = context.attend(self.layer, query, key, value, of.query, gates)
@@ -67,6 +75,15 @@ class SelfAttention(nn.Module):
             attended = self.attended(attended, of.query, value)
         joined = self.join(attended)
         return self.output(joined if self.inner_norm is None else self.inner_norm(joined))
+
+    def convolved(
+        self, of: Convolved, x: Float[Tensor, "batch seq entries"], context: ForwardContext
+    ) -> Float[Tensor, "batch seq entries"]:
+        """The convolved `x`, which is the branch's input or one of its projections."""
+        if self.convolution is None or of not in self.convolution:
+            return x
+        y: Tensor = self.convolution[of](x, context.padding, context.cache)
+        return y
 
     @property
     def value_projection(self) -> Linear:

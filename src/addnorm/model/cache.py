@@ -1,5 +1,6 @@
 """Keys and values of earlier positions, for decoding."""
 
+import torch
 from jaxtyping import Int64
 from torch import Tensor
 
@@ -40,7 +41,7 @@ class Cache:
     """State of a model between the calls of a decoding loop, for one batch of sequences.
 
     Memory: 2 x kv_heads x head_dim numbers per layer and position. `replay` also keeps the values of every pair of layers:
-    layers squared over two.
+    layers squared over two. A convolution keeps its last inputs, few per sequence.
 
     Example::
 
@@ -56,8 +57,21 @@ class Cache:
         self.values = [Grown() for _ in range(depth)]
         self.forgotten = [Grown() for _ in range(depth)]
         """Per layer: sums of the logarithms of forgetting gates, [batch, heads, position, 1]; empty without gates."""
+        self.recent: dict[tuple[int, str], Tensor] = {}
+        """Last inputs of every convolution, [batch, position, entry], by its layer and what it acts on."""
         self.replayed_values = [Grown() for _ in range(depth)]
         """Per layer m: values of the earlier layers on the inputs of m, [layer, batch, kv_heads, position, value_dim]."""
+
+    def preceded(self, convolution: tuple[int, str], new: Tensor, positions: int) -> Tensor:
+        """Return new positions of a convolution's input, [batch, position, entry], with the `positions` before them; zeros
+        before the first. The last of them are kept."""
+        earlier = self.recent.get(convolution)
+        if earlier is None:
+            earlier = new.new_zeros(new.shape[0], positions, new.shape[-1])
+        together = torch.cat([earlier, new], dim=1)
+        # A copy: a view would keep the whole prompt in memory.
+        self.recent[convolution] = together[:, together.shape[1] - positions :].clone()
+        return together
 
     def select(self, sequences: Int64[Tensor, " kept"]) -> "Cache":
         """Copy the state of these sequences of the batch; one may be named several times."""
@@ -66,5 +80,6 @@ class Cache:
         selected.keys = [keys.select(sequences, 0) for keys in self.keys]
         selected.values = [values.select(sequences, 0) for values in self.values]
         selected.forgotten = [sums.select(sequences, 0) for sums in self.forgotten]
+        selected.recent = {name: inputs.index_select(0, sequences) for name, inputs in self.recent.items()}
         selected.replayed_values = [values.select(sequences, 1) for values in self.replayed_values]
         return selected

@@ -10,6 +10,7 @@ from addnorm.catalogue import MECHANISM_ROOMS, ROOMS, Spec
 from addnorm.earlier_fields import as_now
 from addnorm.errors import InputError, UnknownName, did_you_mean
 from addnorm.model.architecture import Dropout
+from addnorm.model.convolution import Convolution
 from addnorm.model.forgetting import Forgetting
 from addnorm.model.sharing import LayerSharing
 from addnorm.model.shipped_presets import SHIPPED_PRESETS
@@ -358,6 +359,9 @@ def _as_field(key: str, value: Any, spec: ModelSpec) -> Any:
         return Dropout.all(float(value))
     if key == "forgetting" and isinstance(value, Mapping):
         return Forgetting(**_known(value, Forgetting, "forgetting has no field"))
+    if key == "convolution" and isinstance(value, Mapping):
+        made = {k: tuple(v) if isinstance(v, list) else v for k, v in value.items()}
+        return Convolution(**_known(made, Convolution, "convolution has no field"))
     if key == "sharing" and isinstance(value, Mapping):
         return LayerSharing(**_known(value, LayerSharing, "sharing has no field"))
     if key == "bias":

@@ -265,7 +265,8 @@ class Transformer(nn.Module):
             # A module of a shared layer stands at several paths with the same parameters; recorded twice, its numbers
             # would count twice. Modules without parameters are mechanisms all the same.
             own = {id(parameter) for parameter in module.parameters()}
-            if (last in ("qk_bias", "attended", "forgetting") or last.endswith("_norm")) and not (own and own <= known):
+            named = last in ("qk_bias", "attended", "forgetting", "convolution") or last.endswith("_norm")
+            if named and not (own and own <= known):
                 parts[path] = module
                 known |= own
         return parts

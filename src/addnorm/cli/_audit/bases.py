@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from addnorm.cli._text import print_json
 from addnorm.errors import InputError
+from addnorm.words import spoken
 
 if TYPE_CHECKING:
     from torch import nn
 
+    from addnorm.insight.rounded_loss import RoundedLoss
     from addnorm.outside.targets import Target
     from addnorm.symmetry.bases.representative import Representative, WeightDistance
 
@@ -29,13 +31,21 @@ def about_all_parameters(options: Any, defaults: Any, resolve: "Callable[..., Ta
     """
     from addnorm.redundancy.execution.memory import budget_bytes
 
-    given = {"target": None, "config": None, "inputs": None, "observe": "logits", "plugin": (), "memory": None}
+    given = {
+        "target": None,
+        "config": None,
+        "inputs": None,
+        "observe": "logits",
+        "plugin": (),
+        "memory": None,
+        "text": None,
+    }
     alone = replace(options, **given, all=False, json=False, canonical=None, quantise_ready=None, force=False)
     wanted = [options.all, options.canonical is not None, options.quantise_ready is not None]
     if alone != defaults or sum(wanted) != 1:
         raise InputError(
             "expected no options beside --all, --canonical or --quantise-ready but --config, --inputs, --observe, --memory, "
-            "--plugin, --force and --json, and one of the three at a time."
+            "--plugin, --text, --force and --json, and one of the three at a time."
         )
     name = str(options.target)
     target = resolve(options, name, memory=budget_bytes(options.memory))
@@ -50,6 +60,7 @@ def about_all_parameters(options: Any, defaults: Any, resolve: "Callable[..., Ta
         as_json=options.json,
         force=options.force,
         config=options.config or "",
+        text=options.text,
     )
 
 
@@ -133,8 +144,10 @@ def write_representative(
     as_json: bool,
     force: bool,
     config: str = "",
+    text: Path | None = None,
 ) -> int:
     """Write the canonical or the quantise-ready representative. Returns the exit code."""
+    from addnorm.insight.rounded_loss import rounded_loss, text_of
     from addnorm.outside.targets.checkpoint_folder import require_checkpoint_class
     from addnorm.symmetry.bases.representative import canonicalised, quantise_ready_model
 
@@ -143,27 +156,50 @@ def write_representative(
         require_checkpoint_class(target.model, path)
     if target.shrunk:
         raise InputError(f"expected a target that fits into memory, got {name}, which fits only with {target.shrunk}.")
+    # Before the analysis, which takes long: a text that cannot be read is said at once.
+    held_out = text_of(target, text) if quantise else None
     make = quantise_ready_model if quantise else canonicalised
     made = make(target.model, target.inputs, observe=observe)
-    if made.certificate.passed or force:
+    loss: RoundedLoss | None = None
+    if held_out is not None:
+        loss = rounded_loss(target.model, made.model, target.inputs, held_out, made.certificate)
+    passed = made.certificate.passed and (loss is None or loss.passed)
+    if passed or force:
         _write(target, name, made, path, is_folder=is_folder, config=config)
-    content = {**made.to_json(), "target": target.to_json(), "written": made.certificate.passed or force}
+    content = {**made.to_json(), "target": target.to_json(), "written": passed or force}
+    if quantise:
+        content["certificate"] |= {"passed": passed, "held_out": None if loss is None else loss.to_json()}
     if as_json:
         print_json(content)
     else:
-        title = f"quantise-ready: {made.choice}" if quantise else "canonical"
-        print(_certified(title, content["certificate"]))
+        print(_certified(f"quantise-ready: {made.choice}" if quantise else "canonical", content["certificate"]))
         print("\n".join(f"{size:12}  {family}" for family, size in content["families"].items()))
-        if made.before is not None and made.after is not None:
-            print("\nerror of weights rounded per row, and of the outputs on the example inputs, before and after")
-            for bits in made.before.weights:
-                one, other = made.before, made.after
-                print(
-                    f"    int{bits}: weights {one.weights[bits]:.4f} -> {other.weights[bits]:.4f}, "
-                    f"outputs {one.outputs[bits]:.4f} -> {other.outputs[bits]:.4f}"
-                )
+        if quantise:
+            _print_errors(made, loss)
         print(f"\n{path}: {'written' if content['written'] else 'not written, because the certificate failed'}")
-    return 0 if made.certificate.passed else 1
+    return 0 if passed else 1
+
+
+def _print_errors(made: "Representative", loss: "RoundedLoss | None") -> None:
+    """Print what rounding costs, before and after."""
+    assert made.before is not None
+    assert made.after is not None
+    print("\nerror of weights rounded per row, and of the outputs on the example inputs, before and after")
+    for bits in made.before.weights:
+        one, other = made.before, made.after
+        print(
+            f"    int{bits}: weights {one.weights[bits]:.4f} -> {other.weights[bits]:.4f}, "
+            f"outputs {one.outputs[bits]:.4f} -> {other.outputs[bits]:.4f}"
+        )
+    t = spoken()
+    if loss is None:
+        print(t("rounding.no_text"))
+        return
+    print("\n" + t("rounding.heading", tokens=loss.tokens, text=loss.text))
+    for kind, before in loss.before.items():
+        print(f"    {kind}: {before:.4f} -> {loss.after[kind]:.4f}")
+    if not loss.passed:
+        print(t("rounding.changed", bound=loss.bound))
 
 
 def _write(target: "Target", name: str, made: "Representative", path: Path, *, is_folder: bool, config: str) -> None:

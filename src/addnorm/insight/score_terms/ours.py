@@ -57,12 +57,17 @@ def require_rotation(kind: str, position: Position) -> None:
 
 def require_plain_projections(spec: Architecture) -> None:
     """Raises:
-    InputError: a norm stands between the biases and the scores.
+    InputError: a norm or a convolution stands between the biases and the scores.
     """
     if spec.qk_norm is not None:
         raise InputError(
             f"the four terms: expected queries and keys without a norm, got qk_norm {spec.qk_norm.kind!r}, which divides each "
             "by its own size, so that a score is no sum of terms with and without the biases. Inspect a run without qk_norm."
+        )
+    if spec.convolution is not None and set(spec.convolution.of) != {"value"}:
+        raise InputError(
+            "the four terms: expected queries and keys of one position each, got convolution.of "
+            f"{list(spec.convolution.of)}, with which a bias joins those of neighbours too. Inspect a run without it."
         )
 
 

@@ -23,20 +23,33 @@ def text_ids(folder: Path, file: Path) -> list[int]:
         InputError: there is no tokenizer or no text, or one of them is damaged.
     """
     if file.suffix == ".json":
-        return _listed_ids(file)
+        return listed_ids(file)
     tokenizer = _tokenizer(folder)
+    ids: list[int] = tokenizer.encode(plain_text(file), add_special_tokens=False).ids
+    return ids
+
+
+def plain_text(file: Path) -> str:
+    """Read a UTF-8 text that an option names.
+
+    Raises:
+        InputError: it cannot be read, or has another encoding.
+    """
     try:
-        text = file.read_text(encoding="utf-8")
+        return file.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         problem = f"got another encoding at byte {error.start}. {advice(file, error.start)}"
         raise InputError(f"--text: expected a UTF-8 text in {file}, {problem}") from error
     except OSError as error:
         raise InputError(f"--text: expected a UTF-8 text in {file}, got an error: {error}.") from error
-    ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
-    return ids
 
 
-def _listed_ids(file: Path) -> list[int]:
+def listed_ids(file: Path) -> list[int]:
+    """Read a JSON list of token ids.
+
+    Raises:
+        InputError: it cannot be read, or is no list of whole numbers of at least zero.
+    """
     try:
         ids = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

@@ -35,6 +35,12 @@ def canonical(found: Cells, weights: Weights) -> Weights:
         weights: in float64; not changed.
     """
     made = {name: each.clone() for name, each in weights.items()}
+    settle(found, made)
+    return made
+
+
+def settle(found: Cells, made: Weights) -> None:
+    """Change weights into their canonical representative, in place: a second copy of all in float64 may not fit."""
     fold_gains(found, made)
     held = places(found)
     basis_axes = {(each.parameter, each.axis) for given in held.values() for each in given}
@@ -56,7 +62,6 @@ def canonical(found: Cells, weights: Weights) -> Weights:
         for parameter, axis, index, sorted_index in order:
             moved = made[parameter].movedim(axis, 0)
             moved[index] = moved[sorted_index].clone()
-    return made
 
 
 def _rows(given: Sequence[CellPlace], weights: Weights, *, dual: bool) -> Tensor:
@@ -122,12 +127,16 @@ def _upright(cell: Cell, given: list[CellPlace], weights: Weights, *, bases: set
     """Make the Gram matrix of all that reads and writes a stream diagonal; tables, whose other axis has no basis, fix signs."""
     size = cell.size
     plane = centred_plane(size) if cell.kind == "centred rotation" else torch.eye(size, dtype=torch.float64)
-    rows = torch.cat([_rows(given, weights, dual=False), _rows(given, weights, dual=True)], 1)
-    rows = plane.T @ rows
-    _, vectors = torch.linalg.eigh(rows @ rows.T)
+    # Place by place: nearly every weight of a model reads or writes its stream, and copies of all at once would decide the
+    # memory that the whole analysis takes.
+    gram = torch.zeros(size, size, dtype=torch.float64)
+    for each in given:
+        rows = _rows([each], weights, dual=each.dual)
+        gram += rows @ rows.T
+    _, vectors = torch.linalg.eigh(plane.T @ gram @ plane)
     tables = [each for each in given if not any(name == each.parameter and axis != each.axis for name, axis in bases)]
-    fixed = [_rows(tables, weights, dual=is_dual) for is_dual in (False, True)] if tables else [rows]
-    turn = _signed(vectors.flip(1).T, plane.T @ torch.cat(fixed, 1) if tables else rows)
+    fixed = [_rows(tables or given, weights, dual=is_dual) for is_dual in (False, True)]
+    turn = _signed(vectors.flip(1).T @ plane.T, torch.cat(fixed, 1)) @ plane
     matrix = plane @ turn @ plane.T
     if cell.kind == "centred rotation":
         matrix = matrix + 1 / size

@@ -14,7 +14,7 @@ from addnorm.redundancy.execution.inputs import Inputs
 from addnorm.redundancy.execution.observation import Observe
 from addnorm.redundancy.rewriting.certificate import inputs_to_compare
 from addnorm.redundancy.rewriting.output_difference import flat_outputs, floats_changed, integers_changed
-from addnorm.symmetry.bases.change import Weights
+from addnorm.symmetry.bases.change import Weights, put
 
 EXACT = 1e-9
 """Largest relative difference of outputs in float64."""
@@ -40,13 +40,14 @@ class BasisCertificate:
     """Other lengths than the example's."""
 
     @property
+    def allowed(self) -> float:
+        """Largest difference in the model's own precision that rounding explains."""
+        return max(EXACT, _ROUNDING_FACTOR * self.rounding)
+
+    @property
     def passed(self) -> bool:
         """True if nothing but rounding differs."""
-        return (
-            self.exact < EXACT
-            and not self.integers_changed
-            and self.stored <= max(EXACT, _ROUNDING_FACTOR * self.rounding)
-        )
+        return self.exact < EXACT and not self.integers_changed and self.stored <= self.allowed
 
     def to_json(self) -> dict[str, Any]:
         """Return its entry in JSON."""
@@ -61,11 +62,11 @@ def rewritten(
     cases = Cases.of(wide, inputs, observe)
     drawn = inputs_to_compare(cases)
     before = flat_outputs(wide, drawn, observe, Float64Mode())
-    _put(wide, weights)
+    put(wide, weights)
     after = flat_outputs(wide, drawn, observe, Float64Mode())
     del wide
     made = copy_of(model, None).train(model.training)
-    _put(made, weights)
+    put(made, weights)
     dtype = next((each.dtype for each in model.parameters() if each.is_floating_point()), torch.float32)
     own = [cast(each, dtype) for each in drawn]
     original = flat_outputs(copy_of(model, None).eval(), own, observe, None)
@@ -79,10 +80,3 @@ def rewritten(
         inputs=len(drawn),
         lengths=cases.lengths,
     )
-
-
-@torch.no_grad()
-def _put(model: nn.Module, weights: Weights) -> None:
-    for name, parameter in model.named_parameters():
-        if name in weights:
-            parameter.copy_(weights[name])

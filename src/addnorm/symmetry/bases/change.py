@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from addnorm.symmetry.bases.channels import Cell, Cells, Gain
 
@@ -191,3 +191,11 @@ def _unfold(found: Cells, weights: Weights, generator: torch.Generator) -> None:
         weights[gain.parameter].reshape(-1)[torch.from_numpy(gain.index)] = (
             drawn[gain.parameter][torch.from_numpy(gain.index)] - gain.offset
         )
+
+
+@torch.no_grad()
+def put(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """Give a model the weights of these names, in its own precision."""
+    for name, parameter in model.named_parameters():
+        if name in weights:
+            parameter.copy_(weights[name])

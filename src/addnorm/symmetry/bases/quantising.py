@@ -1,14 +1,15 @@
 """The representative that low-bit weights lose least from, among those that only change bases.
 
 Rounding to few bits is bad where a few entries of a row are much larger than the others. Gains put such entries there, and a
-rotation of the stream spreads them over all channels. Candidates are compared by the error of 4-bit weights; the model as it
-is takes part, so that the error never grows.
+rotation of the stream spreads them over all channels. Candidates are compared by the change of the outputs on the example
+inputs under 4-bit weights; the model as it is takes part, so that this error never grows. The error of the weights themselves
+does not decide: relative to a matrix with one large column it is small, although rounding then loses all other columns.
 
 Source: rotations as in QuaRot (Ashkboos et al. 2024, arXiv:2404.00456), balanced scales as in SmoothQuant (Xiao et al. 2022,
 arXiv:2211.10438); here for any graph whose groups allow them.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -20,7 +21,7 @@ from addnorm.redundancy.execution.inputs import Inputs
 from addnorm.redundancy.execution.observation import Observe
 from addnorm.redundancy.rewriting.output_difference import flat_outputs
 from addnorm.symmetry.bases.canonical import canonical
-from addnorm.symmetry.bases.change import Weights, centred_plane, fold_gains, places, rotation, transform
+from addnorm.symmetry.bases.change import Weights, centred_plane, fold_gains, places, put, rotation, transform
 from addnorm.symmetry.bases.channels import Cells
 
 BITS = (8, 4)
@@ -40,16 +41,18 @@ class WeightError:
         return asdict(self)
 
 
-def quantise_ready(found: Cells, weights: Weights, *, seed: int = 0) -> tuple[str, Weights]:
-    """Return the name and the weights of the best candidate.
+def quantise_ready(
+    found: Cells, weights: Weights, cost: Callable[[Weights], float], *, seed: int = 0
+) -> tuple[str, Weights]:
+    """Return the name and the weights of the candidate with the least cost.
 
     Args:
         found: the cells.
         weights: in float64; not changed.
+        cost: of a candidate's weights, such as `output_error`.
         seed: of the rotations.
     """
-    best = min(_candidates(found, weights, seed), key=lambda each: weight_error(each[1], 4))
-    return best
+    return min(_candidates(found, weights, seed), key=lambda each: cost(each[1]))
 
 
 def _candidates(found: Cells, weights: Weights, seed: int) -> Iterator[tuple[str, Weights]]:
@@ -103,6 +106,14 @@ def rounded(weight: Tensor, bits: int) -> Tensor:
     return (torch.round(flat / scale).clamp(-levels, levels) * scale).reshape(weight.shape)
 
 
+@torch.no_grad()
+def round_weights(model: nn.Module, bits: int) -> None:
+    """Round all matrices of a model in place; see `rounded`."""
+    for each in model.parameters():
+        if each.dim() > 1 and each.is_floating_point():
+            each.copy_(rounded(each, bits))
+
+
 def weight_error(weights: Mapping[str, Tensor], bits: int) -> float:
     """The root mean square of the rounding of all matrices, each relative to its own, weighted by their sizes."""
     total, count = 0.0, 0
@@ -118,15 +129,27 @@ def errors(model: nn.Module, inputs: Inputs, observe: Observe) -> WeightError:
     """Measure a model with rounded weights against itself, on its example inputs."""
     wide = copy_of(model, torch.float32).eval()
     weights = {name: each.detach() for name, each in wide.named_parameters() if each.is_floating_point()}
-    before = torch.cat([each.floats.double().flatten() for each in flat_outputs(wide, [inputs], observe, None)])
+    error = output_error(model, inputs, observe)
+    return WeightError(
+        weights={bits: weight_error(weights, bits) for bits in BITS},
+        outputs={bits: error(weights, bits) for bits in BITS},
+    )
+
+
+def output_error(model: nn.Module, inputs: Inputs, observe: Observe) -> Callable[[Mapping[str, Tensor], int], float]:
+    """Return the function from weights and bits to the relative change of a model's outputs when these, rounded, take the
+    place of its own."""
+    made = copy_of(model, torch.float32).eval()
+
+    def outputs() -> Tensor:
+        return torch.cat([each.floats.double().flatten() for each in flat_outputs(made, [inputs], observe, None)])
+
+    before = outputs()
     finite = torch.isfinite(before)
-    changed = {}
-    for bits in BITS:
-        made = copy_of(wide, None)
-        with torch.no_grad():
-            for each in made.parameters():
-                if each.dim() > 1 and each.is_floating_point():
-                    each.copy_(rounded(each, bits))
-        after = torch.cat([each.floats.double().flatten() for each in flat_outputs(made, [inputs], observe, None)])
-        changed[bits] = float((after - before)[finite].norm() / before[finite].norm())
-    return WeightError(weights={bits: weight_error(weights, bits) for bits in BITS}, outputs=changed)
+
+    def error(weights: Mapping[str, Tensor], bits: int) -> float:
+        put(made, weights)
+        round_weights(made, bits)
+        return float((outputs() - before)[finite].norm() / before[finite].norm())
+
+    return error

@@ -1,6 +1,6 @@
 """`canonicalised`, `quantise_ready_model` and `equal_up_to`: a model's representative among those that compute the same."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -13,12 +13,12 @@ from addnorm.redundancy.execution.inputs import Inputs, bind
 from addnorm.redundancy.execution.observation import Observe
 from addnorm.redundancy.graph.export import NotExported, export
 from addnorm.redundancy.result import class_name
-from addnorm.symmetry.bases.canonical import canonical
+from addnorm.symmetry.bases.canonical import canonical, settle
 from addnorm.symmetry.bases.certificate import BasisCertificate, rewritten
 from addnorm.symmetry.bases.change import Weights, moved_at_random
 from addnorm.symmetry.bases.channels import Cells
 from addnorm.symmetry.bases.propagation import cells
-from addnorm.symmetry.bases.quantising import WeightError, errors, quantise_ready
+from addnorm.symmetry.bases.quantising import WeightError, errors, output_error, quantise_ready
 
 _SAME = 1e-6
 """Largest relative difference of canonical weights that count as equal: stored weights are rounded."""
@@ -33,7 +33,7 @@ class Representative:
     """Directions by family, of those that this analysis knows at any size."""
     certificate: BasisCertificate
     choice: str = ""
-    """The candidate with the least error of 4-bit weights."""
+    """The candidate whose outputs change least under 4-bit weights."""
     before: WeightError | None = None
     after: WeightError | None = None
 
@@ -85,9 +85,14 @@ def cells_of(model: nn.Module, inputs: Any, *, observe: Observe = "logits") -> C
     bound = bind(inputs)
     try:
         with PROCESS_LOCK:
-            return cells(export(model, bound, observe=observe, training=False))
+            program = export(model, bound, observe=observe, training=False)
     except NotExported as error:
         raise InputError(f"expected a model that exports, got one that does not: {error}") from error
+    # A tied weight has several names: all its uses are those of the first, under which the weights are held.
+    first = {id(each): name for name, each in model.named_parameters()}
+    named = {name: first[id(each)] for name, each in model.named_parameters(remove_duplicate=False)}
+    parameters = {node: named.get(name, name) for node, name in program.parameters.items()}
+    return cells(replace(program, parameters=parameters))
 
 
 def canonicalised(model: nn.Module, inputs: Any, *, observe: Observe = "logits") -> Representative:
@@ -108,14 +113,15 @@ def canonicalised(model: nn.Module, inputs: Any, *, observe: Observe = "logits")
         InputError: the model cannot be analysed, or the inputs do not fit.
     """
     found, bound, weights = _analysed(model, inputs, observe)
-    made, certificate = rewritten(model, canonical(found, weights), bound, observe)
+    settle(found, weights)
+    made, certificate = rewritten(model, weights, bound, observe)
     return Representative(model=made, sizes=found.sizes(), certificate=certificate)
 
 
 def quantise_ready_model(
     model: nn.Module, inputs: Any, *, observe: Observe = "logits", seed: int = 0
 ) -> Representative:
-    """Return the representative with the least error of 4-bit weights, among a few candidates and the model itself.
+    """Return the representative whose outputs change least under 4-bit weights, among a few candidates and the model itself.
 
     Args:
         model: any module that exports.
@@ -127,7 +133,8 @@ def quantise_ready_model(
         InputError: the model cannot be analysed, or the inputs do not fit.
     """
     found, bound, weights = _analysed(model, inputs, observe)
-    choice, chosen = quantise_ready(found, weights, seed=seed)
+    error = output_error(model, bound, observe)
+    choice, chosen = quantise_ready(found, weights, lambda each: error(each, 4), seed=seed)
     made, certificate = rewritten(model, chosen, bound, observe)
     return Representative(
         model=made,
