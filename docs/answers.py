@@ -35,6 +35,9 @@ from addnorm.store.questions.judge import Judgement
 from addnorm.store.questions.rule import RuleResult
 from addnorm.store.questions.speedup import Worths
 from addnorm.store.status import RunStatus
+from addnorm.supervision.cluster_estimate import ClusterEstimate, VariantOnCluster
+from addnorm.supervision.cost_estimate import CostEstimate, ScoreSumCost, TuningCost, VariantCost
+from addnorm.supervision.start_check import LargeEps, StartCheck, Unlearnable
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "src" / "addnorm" / "schemas"
@@ -85,6 +88,35 @@ METRIC = {
 }
 WARNINGS = {"warnings": TEXTS}
 SD = _object(sd=NUMBER, interval=INTERVAL, df=NUMBER)
+REASON = _about(TEXT, "Why there are no numbers.")
+AUDITED = {
+    "anyOf": [
+        _object(
+            size=_about(WHOLE, "Number of bias scalars."),
+            joint_null=_about(WHOLE, "How many of them can be removed together."),
+            redundant=_about(TEXTS, "Parameters that are redundant alone."),
+        ),
+        _object(reason=REASON),
+    ]
+}
+AUDITED["anyOf"][1]["properties"]["note"] = _about({"type": "object"}, "Code and values of the reason.")
+LEARNED = _about(
+    _by_name(
+        {
+            "anyOf": [
+                _object(reason=REASON),
+                _by_name(
+                    _object(
+                        numbers=WHOLE,
+                        unread=_about(WHOLE, "Numbers of which nothing depends."),
+                        matter=_about(WHOLE, "Directions that change what the model computes."),
+                    )
+                ),
+            ]
+        }
+    ),
+    "With --numbers, by variant: the learned numbers of each joint, and how many of them can matter.",
+)
 AT_SEED = _list(_object(seed=WHOLE, difference=NUMBER))
 TUNING_RUN = _object(run=_or_null(TEXT), seed=WHOLE, state=TEXT, loss=_or_null(NUMBER), reason=_or_null(TEXT))
 VALUES = _about({"type": "object"}, "Values of a point by the path of the field.")
@@ -288,6 +320,41 @@ OBJECTS: dict[str, tuple[type, str, dict[str, Any], str]] = {
         "",
     ),
     "model": (Target, "name kind shrunk notes", {}, ""),
+    "plan": (
+        CostEstimate,
+        "study runs seeds steps tokens_per_run tokens flops workers threads seconds flops_per_second variants tuning audit start "
+        "notes",
+        {
+            "audit": _about(_by_name(AUDITED), "Redundant bias scalars, by variant."),
+            "start": _about(_by_name(_of("start_check")), "What was found before the first step, by variant."),
+            "notes": _about(TEXTS, "Warnings, in words."),
+            "budgets": _about(_by_name(_by_name(NUMBER)), "Budgets that were given in place of steps, by variant."),
+            "learned": LEARNED,
+            "pairs": _about(_list(TEXTS), "The [variant, reference] that are compared, if not every one with every one."),
+        },
+        "budgets learned pairs",
+    ),
+    "variant_cost": (
+        VariantCost,
+        "variant parameters steps tokens flops_per_token flops peak_bytes seconds relative ways",
+        {"ways": _list(_of("score_sum_cost"))},
+        "",
+    ),
+    "score_sum_cost": (ScoreSumCost, "attention taken flops_per_token peak_bytes seconds", {}, ""),
+    "tuning_cost": (TuningCost, "runs seeds tokens flops seconds points", {}, ""),
+    "start_check": (StartCheck, "unlearnable large_eps", {}, ""),
+    "unlearnable": (Unlearnable, "parameter entries of first gradient", {}, ""),
+    "large_eps": (LargeEps, "norm eps mean_square", {}, ""),
+    "plan_cluster": (
+        ClusterEstimate, "study runs gpus at_once seconds device_hours storage_bytes variants", {}, "",
+    ),
+    "variant_on_cluster": (
+        VariantOnCluster,
+        "variant devices parameters flops peak_bytes runs_per_device seconds storage_bytes tree_bytes ring_bytes tree_seconds "
+        "remedy",
+        {},
+        "",
+    ),
     "run_status": (
         RunStatus, "run variant seed state step steps loss accuracy perplexity attempts reason uncompiled", {}, "",
     ),
@@ -298,6 +365,7 @@ STATUS = {
     **_object(study=TEXT, plan_hash=TEXT, runs=_list(_of("run_status"))),
 }
 STATUS["properties"]["tuning"] = _of("tuning")
+RUN = {**STATUS, "description": "State of every run of a study, when it was trained as far as it could be."}
 LISTED = {
     "description": "Kinds of every room; with a room, its kinds with what is known of them.",
     **_by_name(
@@ -339,6 +407,9 @@ ANSWERS = {
     "port": "addnorm port FIRST SECOND --json",
     "status": "addnorm status DIR --json",
     "list": "addnorm list --json",
+    "plan": "addnorm plan STUDY --json",
+    "plan_cluster": "addnorm plan STUDY --cluster DEVICES --json",
+    "run": "addnorm run STUDY --json",
     "report": "addnorm report DIR --json",
     "new": "addnorm new STUDY --json",
     "reindex": "addnorm reindex DIR --json",
@@ -352,7 +423,7 @@ _PLAIN = {str: TEXT, float: NUMBER, int: WHOLE, bool: TRUTH}
 
 def schema_of(name: str) -> dict[str, Any]:
     """The schema of an answer, with the objects that it is made of."""
-    body = {"status": STATUS, "list": LISTED, **SMALL}.get(name) or _described(name)
+    body = {"status": STATUS, "run": RUN, "list": LISTED, **SMALL}.get(name) or _described(name)
     needed: dict[str, Any] = {}
     _collect(body, needed)
     return {
