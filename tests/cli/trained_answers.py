@@ -9,6 +9,7 @@ import pytest
 
 from addnorm.cli import main
 from addnorm.errors import InputError
+from addnorm.store import StudyFolder
 from train_here import workers_here
 
 STUDY = """
@@ -31,7 +32,21 @@ STARTS = """\
   thin: {residual: attention, init_std: 0.02, depth: 6}
 compare: [[power, base]]
 """
-CLUSTER = "gpus=2,tflops=1,memory=1,link=1"
+TINY = """
+import torch
+from torch import nn
+
+
+def tiny():
+    return nn.Sequential(nn.Linear(4, 6), nn.LayerNorm(6), nn.Linear(6, 3)), torch.randn(3, 5, 4)
+"""
+BERT = [
+    "transformers:BertModel",
+    "--config",
+    '{"num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 12, "vocab_size": 30, '
+    '"max_position_embeddings": 16}',
+]
+CLUSTERS = ("gpus=2,tflops=1,memory=1,link=1", "gpus=1,tflops=1,memory=3e-4")
 
 
 def _answer(words: Sequence[str], code: int = 0) -> Any:
@@ -59,9 +74,7 @@ def trained_answers(folder: Path) -> dict[str, list[Any]]:
     found = {
         "run": [_answer(["run", str(tuned), "--out", str(study)])],
         "plan": [_answer(["plan", str(tuned)]), _answer(["plan", str(starts), "--numbers"])],
-        "plan_cluster": [
-            _answer(["plan", str(starts), "--cluster", each]) for each in (CLUSTER, "gpus=1,tflops=1,memory=3e-4")
-        ],
+        "plan_cluster": [_answer(["plan", str(starts), "--cluster", each]) for each in CLUSTERS],
     }
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("addnorm.cli.plan.MOST_PARAMETERS", 1)
@@ -70,4 +83,50 @@ def trained_answers(folder: Path) -> dict[str, list[Any]]:
         patch.setattr("addnorm.outside.targets.study.audit_variant", _not_exported)
         patch.setattr("addnorm.insight.identifiable.identifiable", _not_exported)
         found["plan"].append(_answer(["plan", str(starts), "--numbers"]))
+    return found | _of_models(folder, study)
+
+
+def _of_models(folder: Path, study: Path) -> dict[str, list[Any]]:
+    """Answers about the trained models."""
+    runs = {run.spec["variant"]: str(run.path) for run in reversed(StudyFolder(study).runs())}
+    base, biased = (
+        next(each for name, each in runs.items() if "base" in name),
+        next(each for name, each in runs.items() if "biased" in name),
+    )
+    here, checkpoint, text = str(study), str(folder / "checkpoint"), folder / "text.txt"
+    text.write_text("abcdefgh" * 80, encoding="utf-8")
+    few = ["--sequences", "2"]
+    exported = [["--to", str(folder / "exported")], ["--to", checkpoint, "--format", "hf"]]
+    windows = ["--lengths", "1x,2x", "--windows", "2", "--workers", "1"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("addnorm.outside.targets.study.audit_variant", _not_exported)
+        unaudited = _answer(["audit", here])
+    found = {
+        "export": [_answer(["export", base, *words]) for words in exported],
+        "inspect": [
+            _answer(["inspect", here, *few]),
+            _answer(["inspect", checkpoint, "--text", str(text), "--length", "16"]),
+        ],
+        "inspect_terms": [_answer(["inspect", biased, "--terms", "--length", "1x", "--samples", "2"])],
+        "inspect_ablate": [_answer(["inspect", here, "--ablate", *few])],
+        "audit": [_answer(["audit", *BERT, "--kv-cache", "--strip", str(folder / "stripped.safetensors")])],
+        "audit_study": [unaudited, _answer(["audit", here])],
+        "audit_diff": [_answer(["audit", "--diff", base, base])],
+        "audit_all": [_answer(["audit", base, "--all"])],
+        "audit_canonical": [
+            _answer(["audit", base, "--canonical", str(folder / "canonical.safetensors")]),
+            _answer(["audit", base, "--quantise-ready", str(folder / "quantised.safetensors")]),
+        ],
+        "explain": [_answer(["explain", "kuang-2025"]), _answer(["explain", here, "--numbers"])],
+        "generate": [_answer(["generate", base, "--prompt", "ab", "--tokens", "2", "--top-k", "3"])],
+        "extrapolate": [
+            _answer(["extrapolate", here, "--with", "log_n", *windows]),
+            _answer(["extrapolate", checkpoint, "--text", str(text), "--trained", "16", *windows[:4]]),
+        ],
+    }
+    (folder / "tiny.py").write_text(TINY, encoding="utf-8")
+    found["audit_all"].append(_answer(["audit", f"{folder / 'tiny.py'}:tiny", "--all"]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("addnorm.symmetry.counting.LARGEST", 1)
+        found["audit_all"].append(_answer(["audit", base, "--all"]))
     return found
