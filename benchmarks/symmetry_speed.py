@@ -8,7 +8,6 @@ Wanted: at most 10 s for a two-layer decoder, 60 s for the slowest class, and 4 
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +15,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "docs" / "studies"))
 
 from symmetries import CLASSES, measured
+
+from addnorm.training.peak_memory import peak_bytes
 
 SECONDS, GIGABYTES = 60.0, 4.0
 
@@ -28,7 +29,7 @@ def main() -> int:
     given = parser.parse_args()
     if given.one:
         row = measured(given.one)
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        peak = peak_bytes() / 2**30
         print(json.dumps({"seconds": row["processor_s"], "gigabytes": round(peak, 2), "redundant": row["redundant"]}))
         return 0
     worst = {"seconds": 0.0, "gigabytes": 0.0}

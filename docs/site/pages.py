@@ -7,10 +7,10 @@ from pathlib import Path
 START = {"English": "index.md", "中文": "README.zh-CN.md"}
 TOP = ("ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")
 GUIDES = (
-    "tutorial", "tutorial.zh-CN", "own-mechanism", "own-mechanism.zh-CN", "study", "study.zh-CN", "watch",
-    "watch.zh-CN", "ranking", "ranking.zh-CN", "own-results", "own-results.zh-CN", "explain", "explain.zh-CN",
-    "inspect", "extrapolate", "audit", "symmetries", "block", "joints", "own-module", "port", "hugging-face",
-    "notebooks", "report", "resume", "gpu", "clusters",
+    "tutorial", "tutorial.zh-CN", "own-mechanism", "own-mechanism.zh-CN", "study", "study.zh-CN", "watch", "watch.zh-CN",
+    "ranking", "ranking.zh-CN", "own-results", "own-results.zh-CN", "explain", "explain.zh-CN", "scaling", "scaling.zh-CN",
+    "inspect", "extrapolate", "audit", "symmetries", "block", "joints", "own-module", "port", "hugging-face", "notebooks",
+    "report", "resume", "gpu", "clusters",
 )  # fmt: skip
 """In the order in which a newcomer needs them."""
 _LINK = re.compile(r"(!?\[(?:[^\]\[]|\[[^\]]*\])*\])\(([^)\s]+)\)")

@@ -18,14 +18,14 @@ import pytest
 from rich.console import Console
 
 import made_study
-from addnorm.cli import _live_table
+from addnorm.cli import _progress
 
 ROWS, COLUMNS = 20, 100
 DRAW = """
     import sys, time
     from dataclasses import replace
     from pathlib import Path
-    from addnorm.cli._live_table import LiveTable
+    from addnorm.cli._progress import LiveTable
     from addnorm.store import StudyFolder
 
     study = StudyFolder(Path(sys.argv[1]))
@@ -117,10 +117,10 @@ def test_steps_that_a_resumed_run_repeats_are_not_taken_for_a_slow_run(
     study = made_study.make(tmp_path / "study", seeds=[0], models={"base": made_study.MODELS["base"]})
     status = study.runs()[0].status()
     said = io.StringIO()
-    table = _live_table.LiveTable("made", study.path, Console(file=said, width=200))
+    table = _progress.LiveTable("made", study.path, Console(file=said, width=200))
     # Killed at step 30 of 40, it goes on at its checkpoint of step 10, at a step per second.
     for seconds, step in ((0, 30), (20, 10), (40, 30)):
         clock = SimpleNamespace(monotonic=lambda seconds=seconds: 1000.0 + seconds)
-        monkeypatch.setattr(_live_table, "time", clock)
+        monkeypatch.setattr(_progress, "time", clock)
         table.show(study, [replace(status, state="running", step=step, steps=40)])
     assert said.getvalue().splitlines()[-1].endswith("about 10 s left")

@@ -8,7 +8,7 @@ import pytest
 
 import made_study
 from addnorm.cli import main
-from addnorm.cli._live_table import Silent
+from addnorm.cli._progress import Silent
 from addnorm.cli.run import _with_page
 from addnorm.web.serve import page, serving
 

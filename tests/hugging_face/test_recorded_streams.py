@@ -12,6 +12,7 @@ from torch import Tensor, nn
 import addnorm
 from addnorm.errors import InputError
 from addnorm.insight.depth.recorded import recorded_reads
+from addnorm.redundancy.execution.float64 import Float64Mode
 
 SIZES: dict[str, Any] = {
     "vocab_size": 50,
@@ -87,7 +88,7 @@ def test_embeddings_of_values_are_part_of_the_branch_that_attends_to_them() -> N
                 written[key] = times * (output[0] if isinstance(output, tuple) else output)
 
             module.register_forward_hook(keep)
-    with torch.no_grad():
+    with torch.no_grad(), Float64Mode():  # as the recorded pass: the class computes norms and angles in float32
         model(tokens())
     sources = dict(zip(reads.sources, reads.parts[-1].sources, strict=True))
     for name, expected in written.items():

@@ -4,8 +4,8 @@ import rich.live
 import tyro
 import warm
 
-import addnorm.cli._live_table
+import addnorm.cli._progress
 import addnorm.cli.run
 import addnorm.study.loading
 
-PRELOADED = (rich.live, tyro, warm, addnorm.cli._live_table, addnorm.cli.run, addnorm.study.loading)
+PRELOADED = (rich.live, tyro, warm, addnorm.cli._progress, addnorm.cli.run, addnorm.study.loading)

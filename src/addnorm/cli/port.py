@@ -40,7 +40,7 @@ class Options:
     config: str | None = None
     """JSON table of configuration fields, for each transformers:CLASS."""
     inputs: Path | None = None
-    """JSON file that describes the inputs of both, in place of those of FIRST; see docs/guide/audit.md."""
+    """JSON file that describes the inputs of both, in place of those of FIRST; see `addnorm list guide/audit`."""
     map: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     """A pair of parameters as FIRST=SECOND, where the pair that was found is wrong."""
     plugin: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()

@@ -89,7 +89,7 @@ def with_fields(spec: "ExecutorSpec", settings: Sequence[str]) -> Any:
 
 
 if TYPE_CHECKING:
-    from addnorm.cli._live_table import Silent
+    from addnorm.cli._progress import Silent
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class Options:
 
 
 def command(options: Options) -> int:
-    from addnorm.cli._live_table import LiveTable, Silent
+    from addnorm.cli._progress import LiveTable, Silent
     from addnorm.store.tuning import status
     from addnorm.study.loading import load_study, located
     from addnorm.supervision.alerts import Alerts

@@ -34,7 +34,7 @@ def results(folder: StudyFolder) -> list[Result]:
 
 
 def measure_of_study(folder: StudyFolder) -> Metric:
-    """What the losses of a study are: nats per token, or per token of the answers of a synthetic task.
+    """Tell the unit of a study's losses: nats per token, or per token of the answers of a synthetic task.
 
     Raises:
         Damaged: the description of the data cannot be read.

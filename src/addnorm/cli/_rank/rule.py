@@ -99,7 +99,7 @@ def _named(name: str, t: Phrases) -> str:
 
 
 def _about(row: Mapping[str, Any], content: Mapping[str, Any], t: Phrases) -> str:
-    """What the rates of a variant are, or why there are none."""
+    """Return the sentence about a variant's rates, or why there are none."""
     unit = f" {unit_of(content['unit'], t)}" if content["unit"] else ""
     if not row["rates"]:
         return t("question.rule.no_noise", variant=row["variant"])

@@ -100,6 +100,12 @@ def with_rates(groups: list[Group], factors: Mapping[int, tuple[float, float]]) 
     Args:
         groups: from `OptimizerSpec.groups`.
         factors: of the learning rate and of the weight decay, by the parameter's `id`; 1 for those that it lacks.
+
+    Example:
+        >>> layer = nn.Linear(2, 3)
+        >>> groups = parameter_groups(layer, weight_decay=0.1, decay_on="matrices")
+        >>> [group.get("rate", 1) for group in with_rates(groups, {id(layer.weight): (0.5, 2.0)})]
+        [0.5, 1]
     """
     divided: list[Group] = []
     for group in groups:

@@ -42,7 +42,7 @@ __all__ = [
 _OTHER_TABLES = (".xlsx", ".xls", ".ods", ".html", ".feather", ".pkl", ".zip")
 """Forms that hold tables and are not read; any other file may be a study's by mistake."""
 _SEED = re.compile(r"^\s*s(?:eed)?[\s_=:-]*(?=\d+\s*$)", re.IGNORECASE)
-"""What stands before the number in `seed0`, `seed=0` and `s0`."""
+"""Text before the number in `seed0`, `seed=0` and `s0`."""
 
 
 @dataclass(frozen=True, kw_only=True)

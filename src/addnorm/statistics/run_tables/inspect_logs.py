@@ -39,7 +39,7 @@ def is_inspect_log(path: Path) -> bool:
 
 
 def read_inspect_log(path: Path) -> tuple[dict[str, Any], list[tuple[str, dict[str, Any]]]]:
-    """What a log tells of the evaluation, and the place and content of every sample.
+    """Read the account of an evaluation, and the place and content of every sample.
 
     Raises:
         InputError: the file cannot be read, or its evaluation has not ended well.

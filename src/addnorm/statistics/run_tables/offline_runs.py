@@ -35,7 +35,7 @@ _STATES = {0: "running", 1: "finished", 2: "crashed", 3: "aborted"}
 
 @dataclass
 class _Run:
-    """What the files of one run tell."""
+    """Cells that the files of one run give."""
 
     cells: dict[str, Any]
     steps: dict[int, dict[str, Any]] = field(default_factory=dict)

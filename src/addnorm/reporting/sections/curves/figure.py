@@ -94,9 +94,15 @@ def figure(rows: Sequence[Mapping[str, Any]], t: Phrases) -> "MatplotlibFigure":
 
 def figure_table(rows: Rows, t: Phrases) -> ResultTable:
     metrics = {"train_loss": "metric.train.loss", "loss": "metric.eval.loss", "accuracy": "metric.eval.accuracy"}
+    nats = t("text.nats")
     columns = (
         Column("variant", t("common.model"), side="l"),
-        Column("metric", t("curves.metric"), side="l", value=lambda row: row["title"] or t(metrics[row["metric"]], unit=t("text.nats"))),
+        Column(
+            "metric",
+            t("curves.metric"),
+            side="l",
+            value=lambda row: row["title"] or t(metrics[row["metric"]], unit=nats),
+        ),
         Column("step", t("common.steps")),
         Column("mean", t("figures.mean"), lambda value: fixed(value, 4)),
         Column("low", t("figures.least"), lambda value: fixed(value, 4)),
