@@ -12,10 +12,9 @@ from addnorm.reporting.formats.spec import differing
 from addnorm.statistics import Ranking, VariantRank
 from addnorm.statistics.measure import LOSS, Metric
 from addnorm.statistics.tuning import TuningOutcome
-from addnorm.store import Index, RunStatus, StudyFolder
+from addnorm.store import Index, RunStatus
 from addnorm.store.extension import references_of
 from addnorm.store.measured import MEASURED
-from addnorm.store.results import measure_of_study
 from addnorm.words import Sentence
 
 SourceKind = Literal["study", "checkpoints", "table"]
@@ -153,14 +152,12 @@ class Snapshot:
     def is_study(self) -> bool:
         return self.source == "study"
 
-    @cached_property
+    @property
     def measure(self) -> Metric:
-        """The compared measure: a loss in nats per token or per answer token, or the column of a table."""
+        """The compared measure: a loss in nats, or the column of a table."""
         if self.ranking is not None:
             return self.ranking.measure
-        if self.table is not None:
-            return self.table.measure
-        return measure_of_study(StudyFolder(self.path)) if self.is_study else LOSS
+        return LOSS if self.table is None else self.table.measure
 
     @property
     def curves(self) -> CurveSource:
