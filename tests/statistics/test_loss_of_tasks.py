@@ -50,3 +50,13 @@ def test_the_unit_is_in_the_json_and_in_other_questions(task: Path, capsys: pyte
 
 def test_a_study_of_text_keeps_its_unit(tmp_path: Path) -> None:
     assert "unit" not in addnorm.rank(made_study.finished(tmp_path / "made").path).to_json()
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_report_and_the_page_read_the_same_unit(task: Path, tmp_path: Path, language: str) -> None:
+    out = tmp_path / "report.html"
+    assert main(["report", str(task), "--out", str(out), "--lang", language, "--no-inspect"]) == 0
+    text = " ".join(out.read_text(encoding="utf-8").split())
+    unit = "nats per answer token" if language == "en" else "每个答案 token 的 nat"
+    assert text.count(unit) >= 3
+    assert not any(words in text for words in ("nats per token", "每个 token 的 nat", "每 token 的 nat", "nats/token"))

@@ -31,6 +31,8 @@ class RankingFormats:
     better: str
     """`lower` or `higher`."""
     in_nats: bool
+    unit: str
+    """The unit in words; empty if nobody gave it."""
 
     @staticmethod
     def of(ranking: Mapping[str, Any], t: Phrases | None = None) -> "RankingFormats":
@@ -46,16 +48,16 @@ class RankingFormats:
         """The forms for a measure."""
         metric, unit, better, in_nats = measure.name, measure.unit, measure.better, measure.in_nats
         name = t("text.loss") if metric == "loss" else metric
-        title = (
-            t("text.name_in_unit", name=name, unit=t("text.nats") if in_nats else translated(unit, t)) if unit else name
-        )
+        in_words = "" if not unit else t("text.nats") if in_nats else translated(unit, t)
+        title = t("text.name_in_unit", name=name, unit=in_words) if unit else name
         return RankingFormats(
             name=name,
             named_unit=title,
             title=t(f"text.better_{better}", title=title),
-            small_unit=t("text.thousandths") if in_nats else translated(unit, t) if unit else metric,
+            small_unit=t("text.thousandths") if in_nats else in_words or metric,
             better=better,
             in_nats=in_nats,
+            unit=in_words,
         )
 
     @property

@@ -64,7 +64,7 @@ class CurvesSection(Section):
             "selection": drawn[0].selection,
             "metrics": METRICS if snapshot.is_study else (),
             "metric_titles": {each.metric: metric_title(snapshot, each.metric, t) for each in drawn}
-            | ({metric: t(f"metric.{metric}") for metric in METRICS} if snapshot.is_study else {}),
+            | ({metric: metric_title(snapshot, metric, t) for metric in METRICS} if snapshot.is_study else {}),
             "axes": AXES if snapshot.is_study else AXES[:1],
             "no_curves": None
             if snapshot.table is None or snapshot.table.no_curves is None

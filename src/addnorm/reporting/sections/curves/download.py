@@ -27,7 +27,9 @@ def download(
     """
     if kind == "csv":
         return _csv(drawn).encode()
-    return _drawn(drawn, kind, drawable(language), titles or (lambda metric, t: t(f"metric.{metric}")))
+    return _drawn(
+        drawn, kind, drawable(language), titles or (lambda metric, t: t(f"metric.{metric}", unit=t("text.nats")))
+    )
 
 
 def _csv(drawn: Sequence[Curves]) -> str:

@@ -30,6 +30,7 @@ def curve_rows(snapshot: Snapshot, t: Phrases) -> Rows:
     """One row per variant and metric; thinned to what a figure can show."""
     rows = []
     names = DRAWN if snapshot.table is None else dict.fromkeys(TABLE_METRICS, "loss")
+    plain = snapshot.table is None and snapshot.measure.in_nats
     for metric, name in names.items():
         drawn = curves(snapshot, Selection(metrics=(metric,), variants=snapshot.variants), most=None)
         rows += [
@@ -37,7 +38,7 @@ def curve_rows(snapshot: Snapshot, t: Phrases) -> Rows:
                 "variant": line.variant,
                 "place": line.style,
                 "metric": name,
-                **({} if snapshot.table is None else {"title": metric_title(snapshot, metric, t)}),
+                **({} if plain or name == "accuracy" else {"title": metric_title(snapshot, metric, t)}),
                 "steps": list(line.steps),
                 "mean": list(line.values),
                 "low": list(line.low),
@@ -93,9 +94,15 @@ def figure(rows: Sequence[Mapping[str, Any]], t: Phrases) -> "MatplotlibFigure":
 
 def figure_table(rows: Rows, t: Phrases) -> ResultTable:
     metrics = {"train_loss": "metric.train.loss", "loss": "metric.eval.loss", "accuracy": "metric.eval.accuracy"}
+    nats = t("text.nats")
     columns = (
         Column("variant", t("common.model"), side="l"),
-        Column("metric", t("curves.metric"), side="l", value=lambda row: row["title"] or t(metrics[row["metric"]])),
+        Column(
+            "metric",
+            t("curves.metric"),
+            side="l",
+            value=lambda row: row["title"] or t(metrics[row["metric"]], unit=nats),
+        ),
         Column("step", t("common.steps")),
         Column("mean", t("figures.mean"), lambda value: fixed(value, 4)),
         Column("low", t("figures.least"), lambda value: fixed(value, 4)),
@@ -133,7 +140,7 @@ def latex(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 def _metric_table(metric: str, rows: Sequence[Mapping[str, Any]]) -> str:
     factor, digits, unit = (100.0, 2, " in per cent") if metric == "accuracy" else (1.0, 4, " in nats per token")
     name = _MEASURES[metric]
-    if rows[0].get("title"):  # of a table of runs: the column, with its unit
+    if rows[0].get("title"):  # not in nats per token: the measure, with its unit
         name, unit = escaped(rows[0]["title"]), ""
 
     def mean(value: float | None) -> str:

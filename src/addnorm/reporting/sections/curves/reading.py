@@ -111,9 +111,8 @@ def charts(snapshot: Snapshot, selection: Selection) -> tuple[Curves, ...]:
 
 def metric_title(snapshot: Snapshot, metric: str, t: Phrases) -> str:
     """A metric as charts name it; of a table, the column with its unit."""
-    if snapshot.table is None:
-        return t(f"metric.{metric}")
-    return RankingFormats.of_measure(snapshot.measure, t).named_unit
+    forms = RankingFormats.of_measure(snapshot.measure, t)
+    return t(f"metric.{metric}", unit=forms.unit) if snapshot.table is None else forms.named_unit
 
 
 def _with_distinct_looks(drawn: Curves) -> Curves:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from addnorm.catalogue import MECHANISM_ROOMS
+from addnorm.reporting.formats.measured import RankingFormats
 from addnorm.reporting.formats.numbers import quantity, times
 from addnorm.reporting.formats.spec import flat
 from addnorm.reporting.reading.counted_costs import counted_costs
@@ -170,7 +171,8 @@ def _training(snapshot: Snapshot, settings: _Shared, t: Phrases) -> list[str]:
     elif scored is not None and steps is not None:
         sentences.append(t("method.scored", **scored, seq=steps["seq"]))
     if objective is not None:
-        sentences.append(t("method.masked" if objective["objective"] == "masked" else "method.causal"))
+        code = "masked" if objective["objective"] == "masked" else "causal"
+        sentences.append(t(f"method.{code}", unit=RankingFormats.of_measure(snapshot.measure, t).unit))
     sentences.append(t("method.paired_apart" if "training.batch" in snapshot.differing else "method.paired"))
     return sentences
 
