@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src" / "addnorm"
 SMALL = 40
 MOST = {
-    "lines without comments": 104000,  # wanted: 70500; rooms of new subjects since: 19300
+    "lines without comments": 104700,  # wanted: 70500; rooms of new subjects since: 19300
     "percent of files of at most 40 lines": 19.1,  # wanted: 8
     "files in one folder": 25,
     "lines of the longest file": 400,
@@ -30,7 +30,7 @@ LEAST = {"percent of lines that are comments": 2.0}
 MOST_STAYS = {
     "query to kernel": 22,  # the table of launches is one of them, and the way taken, which is told, another
     "bias to verdict": 32,
-    "event to page": 54,  # a table of runs is followed by the same page
+    "event to page": 55,  # a table of runs is followed by the same page
     "study to runs": 41,
 }
 MOST_CLIMBS = dict.fromkeys(MOST_STAYS, 0)

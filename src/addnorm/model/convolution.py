@@ -57,7 +57,7 @@ class Convolution:
     positions: int = 4
     """n: positions that a result depends on, its own the last of them; of a masked model n - 1 on either side."""
     of: tuple[Convolved, ...] = ("key", "value")
-    """What is convolved: the attention branch's input, its queries, keys or values."""
+    """Tensors that are convolved: the attention branch's input, its queries, keys or values."""
 
     def __post_init__(self) -> None:
         check_fields(self, "convolution")
