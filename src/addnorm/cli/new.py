@@ -82,7 +82,7 @@ def _new_mechanism(options: Options) -> int:
         t = spoken()
         print(t("new.mechanism", file=path, room=room, kind=EXAMPLES[room]))
         print(f"  {command_line('addnorm', 'list', room, '--plugin', path)}\n  plugins: [{path.name}]")
-        print(t("new.laws", page="`addnorm list guide/own-mechanism`"))
+        print(t("new.laws"))
     return 0
 
 
