@@ -68,10 +68,22 @@ class Window:
             AssertionError: it did not become true.
         """
         end = time.monotonic() + seconds
-        while not self.tab.evaluate(expression):
+        while not self._holds(expression):
             if time.monotonic() > end:
                 raise AssertionError(f"{expression} did not become true; the page says: {self.tab.inner_text('main')}")
             self.tab.wait_for_timeout(30)
+
+    def _holds(self, expression: str) -> bool:
+        """False too where the page is loaded anew in the same moment, which ends a script."""
+        from playwright.sync_api import Error
+
+        try:
+            self.tab.wait_for_load_state("domcontentloaded")
+            return bool(self.tab.evaluate(expression))
+        except Error as error:
+            if "Execution context was destroyed" in str(error):
+                return False
+            raise
 
     def assert_well(self) -> None:
         """Nothing was complained about, and nobody else was asked for anything."""
