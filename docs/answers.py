@@ -19,6 +19,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from addnorm.insight.extrapolation.summary import Scoring
 from addnorm.insight.port.pairing import ParameterPair
 from addnorm.insight.port.result import PortComparison, PortDifference
+from addnorm.insight.rounded_loss import RoundedLoss
 from addnorm.insight.scalars.over_seeds import OverallVerdict
 from addnorm.insight.scalars.scalar import ScalarVerdict
 from addnorm.insight.scale_check import ScaleCheck, ScaleSlope
@@ -439,7 +440,13 @@ OBJECTS: dict[str, tuple[type, str, dict[str, Any], str]] = {
     "member": (Member, "parameters size", {}, ""),
     "unexplained": (Unexplained, "parameters size", {}, ""),
     "near": (Near, "family parameters singular_value", {}, ""),
-    "basis_certificate": (BasisCertificate, "passed exact stored rounding integers_changed inputs lengths", {}, ""),
+    "rounded_loss": (RoundedLoss, "text tokens before after bound passed", {}, ""),
+    "basis_certificate": (
+        BasisCertificate,
+        "passed exact stored rounding integers_changed inputs lengths",
+        {"held_out": _about(_or_null(_of("rounded_loss")), "With --quantise-ready; null without a text.")},
+        "held_out",
+    ),
     "weight_error": (WeightError, "weights outputs", {}, ""),
     "family_departures": (
         FamilyDepartures,

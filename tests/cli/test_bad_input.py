@@ -451,12 +451,13 @@ def _forget_odd():
 @pytest.mark.usefixtures("_forget_odd")
 @pytest.mark.thorough
 def test_a_model_of_ones_own_mechanism_is_exported_with_its_file(
-    capsys: pytest.CaptureFixture[str], refused: Callable[..., str]
+    capsys: pytest.CaptureFixture[str], refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write("odd.py", MECHANISM.replace("{write}", "state + 0.5 * y"))
     study = changed("base: {}", "odd: {residual: odd}\nplugins: [odd.py]")
     assert main(["run", study, "--out", "out", "--json"]) == 0
     run = str(next(Path("out").glob("odd-*")))
+    monkeypatch.setenv("ADDNORM_STATE", str(Path("another-user").absolute()))  # who has trained with no such file
     capsys.readouterr()
     remove_plugin("odd")
     for command in (["export", run, "--to", "model"], ["explain", "out"], ["explain", run], ["inspect", "out"]):
