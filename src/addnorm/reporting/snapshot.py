@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from addnorm.reporting.formats.names import WIDE, short_names
 from addnorm.reporting.formats.spec import differing
@@ -81,6 +81,7 @@ class MeasuredFolder:
     """None of a checkpoint."""
 
 
+@runtime_checkable
 class CurveSource(Protocol):
     """Values of the runs over training: those of a study's events, or of a table with steps. See `addnorm.store.Index`."""
 

@@ -88,6 +88,7 @@ def check_mechanism(room_name: str, spec: Spec, say: Callable[[str], None] = war
         InputError: the mechanism does not fit the tiny model's sizes, or belongs to another room.
         UnknownName: no such room.
     """
+    _require_room(room_name, spec)
     offender = f"{room_name} '{spec.kind}'"
 
     def held(name: str, law: Callable[[], T], *, unchanged: type[Exception] | tuple[()] = ()) -> T:
@@ -190,14 +191,22 @@ def tiny(room_name: str, spec: Spec, **changes: Any) -> ModelSpec:
         UnknownName: no such room of mechanisms.
         InputError: the spec belongs to another room.
     """
+    _require_room(room_name, spec)
+    heads = {"heads": 1} if isinstance(spec, Gau) else {"kv_heads": 2}
+    parts: dict[str, Any] = {"bias": Biases.all(True), FIELD_OF_ROOM[room_name]: spec} | heads
+    return shrunk(ModelSpec(**parts), **changes)
+
+
+def _require_room(room_name: str, spec: Spec) -> None:
+    """Raises:
+    UnknownName: no such room of mechanisms.
+    InputError: the spec belongs to another room.
+    """
     if room_name not in MECHANISM_ROOMS:
         raise UnknownName("room of mechanisms", room_name, MECHANISM_ROOMS)
     base = _base(room_name)
     if not isinstance(spec, base):
         raise InputError(f"a {room_name} must be a {base.__name__}, got {spec!r}.")
-    heads = {"heads": 1} if isinstance(spec, Gau) else {"kv_heads": 2}
-    parts: dict[str, Any] = {"bias": Biases.all(True), FIELD_OF_ROOM[room_name]: spec} | heads
-    return shrunk(ModelSpec(**parts), **changes)
 
 
 def plain() -> ModelSpec:
