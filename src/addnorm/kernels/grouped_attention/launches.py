@@ -17,7 +17,7 @@ from torch import Tensor
 
 SMALL_CARD = 99 * 1024
 """Bytes of shared memory of one program on compute capability 8.6, 8.9 and 12.0 (RTX 30 to 50, A10, L4, L40S)."""
-WIDTHS = (64, 128, 256)
+WIDTHS = (32, 64, 128, 256)
 """A head width takes the row of the first of these that is not smaller."""
 
 
@@ -45,23 +45,23 @@ class Launch:
 
 
 NARROW: Mapping[str, tuple[Launch, ...]] = {
-    "attend_rows": (Launch(128, 64, 8, 2), Launch(64, 64, 8, 1), Launch(64, 64, 8, 1)),
-    "differentiate_rows": (Launch(128, 64, 8, 2), Launch(64, 64, 8, 1), Launch(32, 32, 8, 1)),
-    "differentiate_keys": (Launch(64, 32, 8, 2), Launch(64, 32, 8, 2), Launch(32, 32, 8, 1)),
-    "sum_terms": (Launch(64, 64, 8, 2), Launch(64, 64, 8, 1), Launch(64, 32, 8, 1)),
-    "attend_sum": (Launch(64, 64, 8, 2), Launch(64, 64, 8, 1), Launch(64, 32, 8, 1)),
-    "differentiate_sum_rows": (Launch(64, 32, 8, 1), Launch(64, 64, 8, 1), Launch(64, 32, 8, 1)),
-    "differentiate_sum_keys": (Launch(64, 32, 8, 1), Launch(64, 32, 8, 1), Launch(64, 16, 8, 1)),
+    "attend_rows": (Launch(128, 64, 8, 2), Launch(128, 64, 8, 2), Launch(64, 64, 8, 1), Launch(64, 64, 8, 1)),
+    "differentiate_rows": (Launch(128, 32, 8, 2), Launch(128, 64, 8, 2), Launch(64, 64, 8, 1), Launch(32, 32, 8, 1)),
+    "differentiate_keys": (Launch(32, 32, 8, 2), Launch(64, 32, 8, 2), Launch(64, 32, 8, 2), Launch(32, 32, 8, 1)),
+    "sum_terms": (Launch(64, 64, 8, 2), Launch(64, 64, 8, 2), Launch(64, 64, 8, 1), Launch(64, 32, 8, 1)),
+    "attend_sum": (Launch(64, 64, 8, 2), Launch(64, 64, 8, 2), Launch(64, 64, 8, 1), Launch(64, 32, 8, 1)),
+    "differentiate_sum_rows": (Launch(64, 32, 8, 1), Launch(64, 32, 8, 1), Launch(64, 64, 8, 1), Launch(64, 32, 8, 1)),
+    "differentiate_sum_keys": (Launch(64, 32, 8, 1), Launch(64, 32, 8, 1), Launch(64, 32, 8, 1), Launch(64, 16, 16, 1)),
 }
 """Of bfloat16 and float16, for each of `WIDTHS`. The kernels of a sum share their rows, by which its buffer is laid out."""
 WIDE: Mapping[str, tuple[Launch, ...]] = {
-    "attend_rows": (Launch(32, 32, 8, 1), Launch(32, 32, 8, 1), Launch(32, 16, 8, 1)),
-    "differentiate_rows": (Launch(32, 32, 8, 1), Launch(32, 32, 8, 1), Launch(32, 16, 8, 1)),
-    "differentiate_keys": (Launch(32, 32, 8, 1), Launch(32, 32, 8, 1), Launch(32, 16, 8, 1)),
-    "sum_terms": (Launch(32, 16, 8, 1),),
-    "attend_sum": (Launch(32, 16, 8, 1),),
-    "differentiate_sum_rows": (Launch(32, 16, 8, 1),),
-    "differentiate_sum_keys": (Launch(32, 16, 8, 1),),
+    "attend_rows": (Launch(32, 32, 8, 1), Launch(32, 32, 8, 1), Launch(32, 32, 8, 1), Launch(32, 16, 8, 1)),
+    "differentiate_rows": (Launch(32, 32, 8, 1), Launch(32, 32, 8, 1), Launch(32, 32, 8, 1), Launch(32, 16, 8, 1)),
+    "differentiate_keys": (Launch(32, 32, 8, 1), Launch(32, 32, 8, 1), Launch(32, 32, 8, 1), Launch(32, 16, 8, 1)),
+    "sum_terms": (Launch(32, 16, 8, 1), Launch(32, 16, 8, 1)),
+    "attend_sum": (Launch(32, 16, 8, 1), Launch(32, 16, 8, 1)),
+    "differentiate_sum_rows": (Launch(32, 16, 8, 1), Launch(32, 16, 8, 1)),
+    "differentiate_sum_keys": (Launch(32, 16, 16, 1), Launch(32, 16, 16, 1)),
 }
 """Of float32, for each of `WIDTHS` that a kernel takes: at more, a running sum's would spill kilobytes of every thread. No tile
 has 64 rows: those Triton 3.7 multiplies by TF32 tensor cores on compute capability 10.0, though it is told not to."""
