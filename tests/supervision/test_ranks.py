@@ -2,7 +2,9 @@
 
 import os
 import signal
+from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from addnorm.supervision.executors import Work
 from addnorm.supervision.executors.local import LocalExecutor
 from addnorm.supervision.executors.slurm import Slurm, SlurmExecutor
 from addnorm.training.exit_code import ExitCode
-from addnorm.training.ranks import joined_place
+from addnorm.training.ranks import joined_place, meeting_store
 from sampled import sampled
 
 pytestmark = pytest.mark.ranks
@@ -165,6 +167,26 @@ def test_a_rank_that_comes_before_rank_0_has_claimed_the_run_is_met(single: Path
     assert joined(first, second) == [ExitCode.DONE] * 2, run.log_path.read_text()
     assert result(tmp_path / "out") == result(single)
     assert list(run.path.glob(".ranks*")) == []
+
+
+def part_at_once(folder: Path, times: int, together: Barrier) -> None:
+    for number in range(times):
+        store = meeting_store(folder / f"meeting{number}")
+        together.wait()
+        del store
+
+
+def test_ranks_that_part_at_once_leave_no_file(tmp_path: Path) -> None:
+    """With the number of workers given, one meeting in thirty left its file."""
+    context = get_context("spawn")
+    together = context.Barrier(2)
+    ranks = [context.Process(target=part_at_once, args=(tmp_path, 300, together)) for _ in range(2)]
+    for rank in ranks:
+        rank.start()
+    for rank in ranks:
+        rank.join()
+    assert [rank.exitcode for rank in ranks] == [0, 0]
+    assert list(tmp_path.iterdir()) == []
 
 
 class TestPlace:

@@ -120,10 +120,10 @@ class RankedTable:
     runs: tuple[Result, ...]
 
 
-# A metric more is a family of comparisons more. By default each family keeps its own error rate, and the first metric is the
-# one that decides: what is asked of one metric does not become harder because another is shown beside it. Together, the error
-# rate is divided evenly over the metrics (Bonferroni), and Holm's procedure works within each: the chance of any false claim is
-# then at most the sum of the parts, whatever the metrics have to do with each other.
+# Every metric adds a family of comparisons. By default each family keeps its own error rate, and the first metric decides: a
+# claim about one metric does not become harder because another is shown beside it. With `together`, the error rate is divided
+# evenly over the metrics (Bonferroni), and Holm's procedure works within each: the chance of any false claim is then at most
+# the sum of the parts, however the metrics depend on each other.
 def rank_table(
     source: Source,
     *,

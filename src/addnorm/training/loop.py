@@ -184,7 +184,7 @@ class Trainer:
     def evaluate_at_end(self) -> dict[str, Any]:
         """The same on `Training.last_sequences`, with the losses on consecutive parts of the text, from which
         `addnorm.statistics.pairs.text_error` tells how far other text would move a difference."""
-        measured, rows = self._measure(self.training.last_sequences)
+        measured, rows = self._measure(self.training.last_sequences, apart=True)
         parts = np.array([part.sum(axis=0) for part in np.array_split(rows, min(PARTS, len(rows)))])
         text = {
             "part_losses": (parts[:, 0] / np.maximum(parts[:, 1], 1)).tolist(),
@@ -195,8 +195,10 @@ class Trainer:
         return {**measured, "text": text}
 
     @torch.no_grad()
-    def _measure(self, limit: int | None) -> tuple[dict[str, float], Float64[np.ndarray, "windows 2"]]:
-        """Metrics over so many held-out windows, all if None; and the nats and the scored tokens of every window."""
+    def _measure(
+        self, limit: int | None, *, apart: bool = False
+    ) -> tuple[dict[str, float], Float64[np.ndarray, "windows 2"]]:
+        """Metrics over so many held-out windows, all if None; if `apart`, also nats and scored tokens of every window."""
         training, size, rank = self.training, self.ranks.size, self.ranks.rank
         self.model.eval()
         # Every batch has a row of its own, filled by one rank and zero on the others. The sum over ranks joins the rows
@@ -208,21 +210,24 @@ class Trainer:
         with self.averaged():
             for index, windows in enumerate(held_batches(self.dataset, training.batch, training.seq, limit)):
                 batches.append(torch.zeros(4, dtype=torch.float64))
-                rows.append(torch.zeros(len(windows), 2, dtype=torch.float64))
+                rows.append(torch.zeros(len(windows) if apart else 0, 2, dtype=torch.float64))
                 if index % size == rank:
-                    batches[index], rows[index] = self._evaluated(windows, index)
+                    batches[index], rows[index] = self._evaluated(windows, index, apart=apart)
             if self.parallel.together and windows is not None and 0 < len(batches) % size <= rank:
-                self._evaluated(windows, len(batches))  # the others need this rank's share of the weights
+                self._evaluated(windows, len(batches), apart=False)  # the others need this rank's share of the weights
         sums = self.ranks.gather_rows(torch.stack(batches))
         nats, hits, count, num_bytes = (sum(column) for column in sums.T.tolist())
         measured = metrics(nats, int(hits), int(count), int(num_bytes))
         task = self.dataset.episodes
         if task is not None:
             measured["excess"] = measured["loss"] - task.optimum_loss
-        return measured, self.ranks.gather_rows(torch.cat(rows)).numpy()
+        found = torch.cat(rows)
+        return measured, (self.ranks.gather_rows(found) if apart else found).numpy()
 
-    def _evaluated(self, windows: np.ndarray, index: int) -> tuple[Float64[Tensor, " 4"], Float64[Tensor, "windows 2"]]:
-        """Nats, hits, count and bytes of an evaluation batch, and nats and count of each of its windows."""
+    def _evaluated(
+        self, windows: np.ndarray, index: int, *, apart: bool
+    ) -> tuple[Float64[Tensor, " 4"], Float64[Tensor, "windows 2"]]:
+        """Nats, hits, count and bytes of an evaluation batch, and, if `apart`, nats and count of each of its windows."""
         # Masked models predict the same tokens at every evaluation and for every seed.
         batch = _batch(self.spec, self.dataset, windows, seed=0, step=index)
         with self._precision():
@@ -231,7 +236,8 @@ class Trainer:
             sums = loss_sums(logits, part)
         num_bytes = 0 if self._byte_lengths is None else text_bytes(batch, self._byte_lengths)
         total = torch.tensor([sums.nats.item(), sums.hits.item(), sums.count, num_bytes], dtype=torch.float64)
-        return total, row_sums(logits, part)
+        # A second pass over the logits, which only the last evaluation needs.
+        return total, row_sums(logits, part) if apart else total.new_zeros(0, 2)
 
     def averaged(self) -> AbstractContextManager[None]:
         """Give the model, during a block, the weights that are evaluated and kept at the end."""

@@ -244,6 +244,14 @@ def lost() -> Iterator[None]:
         raise RankLost(f"another rank of the run has ended: {str(error).partition(chr(10))[0]}") from error
 
 
+def meeting_store(path: Path) -> FileStore:
+    """The store in a file by which ranks meet; the last one that parts from it removes the file."""
+    # With a number of workers, a store counts those that part and those that are left in two steps, and removes the file if
+    # both say that it is the last. Two that part at once may each see one of the two, and neither removes it. With 0, the
+    # number of those that are left decides alone.
+    return FileStore(str(path), 0)
+
+
 @contextmanager
 def met(place: RankPlace, started: Sequence["Process"] = ()) -> Iterator[RankGroup]:
     """Meet the other ranks, and part from them at the end of the block.
@@ -260,7 +268,7 @@ def met(place: RankPlace, started: Sequence["Process"] = ()) -> Iterator[RankGro
         torch.cuda.set_device(device)
     store = None
     if place.meeting is not None:
-        store = FileStore(str(place.meeting), place.size)
+        store = meeting_store(place.meeting)
         # The process group alone would wait for its time limit of half an hour if a rank died before it came. Ranks
         # therefore sign in first, while rank 0 watches the processes that it started.
         store.set(f"rank {place.rank}", "here")

@@ -82,10 +82,9 @@ class _Sinkhorn(TwoForms):
                 of_logarithm.addcmul_(matrix, total, value=-1)
                 if _is_zero(total, torch.linalg.vector_norm(of_logarithm, ord=torch.inf)):
                     break
-            for axis in (1, 0) * (len(matrices) // 2):
-                if len(matrices) > 1:
-                    total = of_logarithm.sum(dim=axis, keepdim=True)
-                    of_logarithm.addcmul_(matrices.pop(), total, value=-1)
+            for axis in ((1, 0) * (len(matrices) // 2))[:-1]:  # all but the first matrix, which is the softmax's
+                total = of_logarithm.sum(dim=axis, keepdim=True)
+                of_logarithm.addcmul_(matrices.pop(), total, value=-1)
             if self.eps:
                 of_logarithm.mul_(softmax / (softmax + self.eps))
             out[..., part] = of_logarithm.addcmul_(softmax, of_logarithm.sum(dim=0, keepdim=True), value=-1)
