@@ -14,6 +14,10 @@ _FAST: Any = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 """libyaml reads ten times as fast as Python; PyYAML may be installed without it."""
 
 
+_MOST_VALUES = 1_000_000
+_OTHER_BASE = re.compile(r"[-+]?(?:0[0-7_]+$|\d[\d_]*:)")
+
+
 def read_yaml(text: str, where: str) -> Any:
     """Read the plain value of a YAML text.
 
@@ -35,6 +39,8 @@ def read_yaml(text: str, where: str) -> Any:
         mark = error.problem_mark or error.context_mark
         line = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         hint = full_width_hint(text) or _typing_hint(text)
+        if not hint and "escape" in str(error.problem):
+            hint = " Write a path with backslashes without quotes or in single ones."
         if not hint and str(error.problem).startswith("mapping values"):
             hint = " Its indentation, or a value without quotes above it, makes the line part of another."
         raise InputError(f"{where}{line}: not valid YAML: {error.problem or error.context}.{hint}") from error
@@ -84,14 +90,25 @@ def _read(text: str, where: str, loader_class: Any) -> Any:
         node = loader.get_single_node()
         if node is None:
             return None
-        for problem in _repetitions(node, "$", ()):
+        if _size(node, {}) > _MOST_VALUES:
+            raise InputError(f"{where}: expected at most {_MOST_VALUES} values, got more by aliases of aliases.")
+        for problem in _problems(node, "$", ()):
             raise InputError(f"{where}: {problem}")
         return loader.construct_document(node)
     finally:
         loader.dispose()
 
 
-def _repetitions(node: yaml.Node, path: str, above: tuple[yaml.Node, ...]) -> Iterator[str]:
+def _size(node: yaml.Node, known: dict[int, int]) -> int:
+    """Number of values below a node, those behind aliases as often as they are repeated."""
+    if id(node) not in known:
+        known[id(node)] = 0  # of an alias of a value that contains it, which is refused elsewhere
+        inner = [each for pair in node.value for each in pair] if isinstance(node, yaml.MappingNode) else node.value
+        known[id(node)] = 1 if isinstance(node, yaml.ScalarNode) else 1 + sum(_size(each, known) for each in inner)
+    return known[id(node)]
+
+
+def _problems(node: yaml.Node, path: str, above: tuple[yaml.Node, ...]) -> Iterator[str]:
     # An alias of a value that contains it makes an endless tree. PyYAML builds it; everything that walks over the
     # content later would never end.
     if any(node is outer for outer in above):
@@ -103,10 +120,13 @@ def _repetitions(node: yaml.Node, path: str, above: tuple[yaml.Node, ...]) -> It
             if isinstance(name, yaml.ScalarNode) and text in first:
                 yield f"{path}: expected each name once, got {text!r} in line {first[text]} and in line {line}. Keep one."
             first.setdefault(text, line)
-            yield from _repetitions(entry, f"{path}.{text}", (*above, node))
+            yield from _problems(entry, f"{path}.{text}", (*above, node))
     elif isinstance(node, yaml.SequenceNode):
         for index, entry in enumerate(node.value):
-            yield from _repetitions(entry, f"{path}[{index}]", (*above, node))
+            yield from _problems(entry, f"{path}[{index}]", (*above, node))
+    elif node.tag in ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float") and _OTHER_BASE.match(node.value):
+        # YAML 1.1 reads 010 as eight and 1:30 as ninety.
+        yield f"{path}: expected a number in decimal digits, got {node.value}. Write no zero before it and no colon in it."
 
 
 def in_ascii(text: str) -> str:

@@ -1,7 +1,7 @@
 """`addnorm.trend`: differences between variants against the size of the models, from several studies' folders."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,8 @@ class _Source:
     """Counted numbers by variant, `parameters` among them; empty if nobody counted."""
     margin: float | None = None
     folder: StudyFolder | None = None
+    warnings: tuple[str, ...] = ()
+    """Of a table, with its path."""
 
     def size(self, variant: str) -> float:
         """Parameters of the variant's model."""
@@ -47,7 +49,8 @@ def _source(path: Path, columns: Mapping[str, str] | None) -> _Source:
         table = read_run_table(path, columns)
         measure_of(table.metric)  # refuses a number of which higher is better
         runs = table.runs
-        return _Source(path=path, results=runs, references=(runs[0].variant,), costs={})
+        said = tuple(f"{path}: {warning}" for warning in table.warnings)
+        return _Source(path=path, results=runs, references=(runs[0].variant,), costs={}, warnings=said)
     if columns:
         raise columns_of_no_table(path)
     if path.suffix == ".json":
@@ -145,4 +148,4 @@ def trend(
     for source in sources:
         if source.folder is not None:
             record_peek(source.folder, say)
-    return result
+    return replace(result, warnings=(*(each for source in sources for each in source.warnings), *result.warnings))
