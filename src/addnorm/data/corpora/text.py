@@ -68,8 +68,8 @@ class Text(CorpusSpec):
             given = getattr(self, side)
             if given and (others := _others(Path(given))):
                 yield (
-                    f"$.corpus.{side}: {len(others)} other file(s) or link(s) of {given} are not read, since they do not end in "
-                    f".txt, or lead to no file: {', '.join(others[:3])}{', …' if others[3:] else ''}."
+                    f"$.corpus.{side}: {len(others)} other file(s) or link(s) of {given} are not read, since they do not end "
+                    f"in .txt, or lead to no file: {', '.join(others[:3])}{', …' if others[3:] else ''}."
                 )
             elif given and Path(given).suffix.lower() in _MARKED_UP:
                 yield f"$.corpus.{side}: {given} is read as plain text, with its marks and names of fields."

@@ -13,47 +13,21 @@ COSTS = ("size", "compute", "throughput")
 ITEMS = ("item", "document", "task")
 OPTIONAL = ("state", "step", "run", "ended", *COSTS, *ITEMS)
 COLUMNS = (*REQUIRED, *OPTIONAL)
-_STATE_NAMES = tuple(
-    ["state", "status", "run_state", "run_status", "job_state", "job_status", "outcome", "info.status", "状态"]
+_STATES = "state status run_state run_status job_state job_status outcome info.status 状态"
+_STEPS = (
+    "step _step global_step trainer/global_step iteration steps iter iters iterations global_steps train_step train_steps "
+    "training_step training_steps num_steps step_# update updates num_updates samples_seen tokens_seen consumed_samples "
+    "consumed_tokens epoch epochs"
 )
-_STEP_NAMES = tuple(
-    [
-        "step",
-        "_step",
-        "global_step",
-        "trainer/global_step",
-        "iteration",
-        "steps",
-        "iter",
-        "iters",
-        "iterations",
-        "global_steps",
-        "train_step",
-        "train_steps",
-        "training_step",
-        "training_steps",
-        "num_steps",
-        "step_#",
-        "update",
-        "updates",
-        "num_updates",
-        "samples_seen",
-        "tokens_seen",
-        "consumed_samples",
-        "consumed_tokens",
-        "epoch",
-        "epochs",
-    ]
-)
-_ENDINGS = {
-    **dict.fromkeys(["finished", "completed", "done", "is_finished", "is_done"], ("finished", "unfinished")),
-    **dict.fromkeys(
-        ["crashed", "failed", "killed", "exit_code", "exitcode", "return_code", "returncode"], ("failed", "finished")
-    ),
-    **dict.fromkeys(["diverged", "is_diverged"], ("diverged", "finished")),
+_STATE_NAMES, _STEP_NAMES = tuple(_STATES.split()), tuple(_STEPS.split())
+_ANSWERED = {
+    "finished completed done is_finished is_done": ("finished", "unfinished"),
+    "crashed failed killed exit_code exitcode return_code returncode": ("failed", "finished"),
+    "diverged is_diverged": ("diverged", "finished"),
 }
+_ENDINGS = {name: states for names, states in _ANSWERED.items() for name in names.split()}
 """The state of a run by yes (or a code other than 0) and by no (or 0), in a column of that name."""
-_YES, _NO = ["true", "yes", "y", "t", "1", "1.0"], ["false", "no", "n", "f", "0", "0.0", "0:0"]
+_YES, _NO = ("true", "yes", "y", "t", "1", "1.0"), ("false", "no", "n", "f", "0", "0.0", "0:0")
 _NO_RUNS = {"", "unnamed:_0", *_STATE_NAMES, *_STEP_NAMES, *_ENDINGS}
 _MOST_SHOWN = 24
 """Columns that a message names."""
