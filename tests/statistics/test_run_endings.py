@@ -327,6 +327,33 @@ def test_the_form_of_names_can_be_told(tmp_path: Path, form: str, folder: str) -
         read_runs(tmp_path, {"run": "{variant}"})
 
 
+def test_a_form_that_is_told_chooses_folders_and_names_the_others(tmp_path: Path) -> None:
+    """Keras writes the same tag into a folder for training and one for validation."""
+    for seed in range(3):
+        for side, loss in (("train", 1.0), ("validation", 2.5)):
+            events(tmp_path / f"deep-s{seed}" / side, "1.host", [(10, loss + seed)])
+    found = read_run_table(tmp_path, {"run": "{variant}-s{seed}/validation"})
+    assert [run.loss for run in found.runs] == [2.5, 3.5, 4.5]
+    (said,) = found.warnings
+    assert "{variant}-s{seed}/validation: 3 (deep-s0/train, deep-s1/train, deep-s2/train)" in said
+    with pytest.raises(InputError, match="expected a folder named by variant and seed"):
+        read_runs(tmp_path)
+    with pytest.raises(InputError, match=r"expected a folder named by '\{variant\}_\{seed\}'"):
+        read_runs(tmp_path, {"run": "{variant}_{seed}"})
+
+
+def test_two_folders_of_one_run_and_steps_below_zero_are_refused(tmp_path: Path) -> None:
+    events(tmp_path / "deep-s1", "1.host", [(10, 2.5)])
+    events(tmp_path / "deep_seed1", "1.host", [(10, 2.4)])
+    with pytest.raises(
+        InputError, match=r"deep_seed1: expected one run of variant 'deep' at seed 1, .* beside deep-s1"
+    ):
+        read_runs(tmp_path)
+    events(tmp_path / "deep_seed1", "1.host", [(10, 2.4), (2**64 - 1, 9.0)])
+    with pytest.raises(InputError, match=r"expected steps from 0, got -1 of"):
+        read_runs(tmp_path)
+
+
 def test_the_folder_of_our_own_tracker_is_ranked(tmp_path: Path) -> None:
     root = tmp_path / "mirrors" / "tensorboard"
     try:
