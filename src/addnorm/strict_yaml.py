@@ -3,6 +3,7 @@
 import re
 import unicodedata
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ _FAST: Any = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 """libyaml reads ten times as fast as Python; PyYAML may be installed without it."""
 
 
-_MOST_VALUES = 1_000_000
+_MOST_VALUES = 300_000
 _OTHER_BASE = re.compile(r"[-+]?(?:0[0-7_]+$|\d[\d_]*:)")
 
 
@@ -90,25 +91,16 @@ def _read(text: str, where: str, loader_class: Any) -> Any:
         node = loader.get_single_node()
         if node is None:
             return None
-        if _size(node, {}) > _MOST_VALUES:
-            raise InputError(f"{where}: expected at most {_MOST_VALUES} values, got more by aliases of aliases.")
-        for problem in _problems(node, "$", ()):
+        for problem in _problems(node, "$", (), count()):
             raise InputError(f"{where}: {problem}")
         return loader.construct_document(node)
     finally:
         loader.dispose()
 
 
-def _size(node: yaml.Node, known: dict[int, int]) -> int:
-    """Number of values below a node, those behind aliases as often as they are repeated."""
-    if id(node) not in known:
-        known[id(node)] = 0  # of an alias of a value that contains it, which is refused elsewhere
-        inner = [each for pair in node.value for each in pair] if isinstance(node, yaml.MappingNode) else node.value
-        known[id(node)] = 1 if isinstance(node, yaml.ScalarNode) else 1 + sum(_size(each, known) for each in inner)
-    return known[id(node)]
-
-
-def _problems(node: yaml.Node, path: str, above: tuple[yaml.Node, ...]) -> Iterator[str]:
+def _problems(node: yaml.Node, path: str, above: tuple[yaml.Node, ...], visited: Iterator[int]) -> Iterator[str]:
+    if next(visited) >= _MOST_VALUES:
+        yield f"{path}: expected at most {_MOST_VALUES} values in a file, got more by aliases of aliases."
     # An alias of a value that contains it makes an endless tree. PyYAML builds it; everything that walks over the
     # content later would never end.
     if any(node is outer for outer in above):
@@ -120,10 +112,10 @@ def _problems(node: yaml.Node, path: str, above: tuple[yaml.Node, ...]) -> Itera
             if isinstance(name, yaml.ScalarNode) and text in first:
                 yield f"{path}: expected each name once, got {text!r} in line {first[text]} and in line {line}. Keep one."
             first.setdefault(text, line)
-            yield from _problems(entry, f"{path}.{text}", (*above, node))
+            yield from _problems(entry, f"{path}.{text}", (*above, node), visited)
     elif isinstance(node, yaml.SequenceNode):
         for index, entry in enumerate(node.value):
-            yield from _problems(entry, f"{path}[{index}]", (*above, node))
+            yield from _problems(entry, f"{path}[{index}]", (*above, node), visited)
     elif node.tag in ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float") and _OTHER_BASE.match(node.value):
         # YAML 1.1 reads 010 as eight and 1:30 as ninety.
         yield f"{path}: expected a number in decimal digits, got {node.value}. Write no zero before it and no colon in it."

@@ -104,11 +104,9 @@ DAMAGED_DONE = "DONE is damaged; the same addnorm run command trains the last st
 
 def other_run(folder: Path, run: str) -> str | None:
     """Sentence if a folder is that of another run than the plan says, as after a swap or a copy; None if nothing shows it."""
-    try:
-        content = read_json(folder / "spec.json")
-    except (AddnormError, OSError):
-        return None  # it is written again from the plan
-    own = content.get("run", run) if isinstance(content, dict) else run
+    own = run
+    with suppress(AddnormError, OSError, KeyError, TypeError):  # of a missing or damaged file, which is written again
+        own = read_json(folder / "spec.json")["run"]
     if own == run:
         return None
     return (

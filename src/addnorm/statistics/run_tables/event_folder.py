@@ -44,7 +44,7 @@ def read_folder(folder: Path, names: Names) -> tuple[list[Run], str, list[Senten
                 newest = file.last[tag].after(newest, repeats=True)
         if newest is None:
             continue
-        if names.run is not None and len(by_run) > 1 and _pattern(names.run).fullmatch(name) is None:
+        if names.run is not None and len(by_run) > 1 and names.matched(name) is None:
             left_out.append(name)
             continue
         variant, seed = run_named(name, names, folder)
@@ -84,8 +84,11 @@ def run_named(run: str, names: Names, folder: Path) -> tuple[str, int]:
     Raises:
         InputError: the name has another form.
     """
-    pattern = _RUN if names.run is None else _pattern(names.run)
-    named = pattern.fullmatch(run)
+    if names.run is not None and not ("{variant}" in names.run and "{seed}" in names.run):
+        raise InputError(
+            f"columns: expected run={{variant}}_{{seed}} or another form with both, got run={names.run!r}."
+        )
+    named = _RUN.fullmatch(run) if names.run is None else names.matched(run)
     if named is None:
         form = "variant and seed, such as deep/seed-0 or deep-s0" if names.run is None else repr(names.run)
         raise InputError(
@@ -93,11 +96,3 @@ def run_named(run: str, names: Names, folder: Path) -> tuple[str, int]:
             "'run={variant}_{seed}', where * stands for anything else."
         )
     return named["variant"], int(named["seed"])
-
-
-def _pattern(form: str) -> re.Pattern[str]:
-    for part in ("{variant}", "{seed}"):
-        if form.count(part) != 1:
-            raise InputError(f"columns: expected run={{variant}}_{{seed}} or another form with both, got run={form!r}.")
-    escaped = re.escape(form).replace(r"\{variant\}", "(?P<variant>.+?)").replace(r"\{seed\}", r"(?P<seed>\d+)")
-    return re.compile(escaped.replace(r"\*", "[^/]*"))

@@ -134,9 +134,8 @@ def cleaned(text: str) -> str:
     text = stripped(text)
     if text.isascii():
         return text
-    text = _SPACES.sub(" ", text).translate(_SAME).translate(dict.fromkeys(map(ord, _INVISIBLE)))
-    # Not `unicodedata.normalize`: it makes 10² into 102.
-    return "".join(str(unicodedata.decimal(each, each)) for each in text).strip()
+    # Not NFKC: it makes 10² into 102.
+    return "".join(str(unicodedata.decimal(each, each)) for each in visible(text).translate(_SAME))
 
 
 def is_missing(value: object) -> bool:
