@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from addnorm.errors import InputError, JobError, UnknownName, warn
+from addnorm.errors import InputError, UnknownName, warn
 from addnorm.references import names_printed_results
 from addnorm.statistics import Ranking, Result, kuang_2025, ranking_of_published, read_published
 from addnorm.statistics import rank as rank_results
 from addnorm.statistics.measure import Direction, Metric, MetricChoice, measure_of
 from addnorm.statistics.run_tables import RunTable, Source, is_run_table, read_run_table
-from addnorm.store.questions.source import columns_of_no_table
+from addnorm.store.questions.source import columns_of_no_table, record_peek
 from addnorm.store.results import ranking
 from addnorm.store.study import StudyFolder
 from addnorm.words import Sentence, listed
@@ -263,11 +263,3 @@ def _points(names: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
         plain = name if name in known else name.replace(" · ", ", ")
         found += [plain] if plain in known else [each for each in known if each.startswith(f"{plain}, ")] or [name]
     return tuple(dict.fromkeys(found))
-
-
-def record_peek(folder: StudyFolder, say: Callable[[str], None] = warn) -> None:
-    """Record that results were shown; a folder that cannot be written is reported and may be shown all the same."""
-    try:
-        folder.record_peek()
-    except JobError as error:
-        say(f"this look is not recorded, so seeds added later will not be marked as added after it: {error}")

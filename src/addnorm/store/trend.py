@@ -12,8 +12,8 @@ from addnorm.statistics.run_tables import is_run_table, read_run_table
 from addnorm.statistics.trend import Size, Trend
 from addnorm.statistics.trend import trend as trend_of_sizes
 from addnorm.store.files import Damaged, read_json
-from addnorm.store.questions.source import columns_of_no_table
-from addnorm.store.rank import record_peek, variant_names
+from addnorm.store.questions.source import columns_of_no_table, record_peek
+from addnorm.store.rank import variant_names
 from addnorm.store.results import results
 from addnorm.store.study import COSTS, StudyFolder
 

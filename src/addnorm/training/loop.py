@@ -186,12 +186,17 @@ class Trainer:
         `addnorm.statistics.pairs.text_error` tells how far other text would move a difference."""
         measured, rows = self._measure(self.training.last_sequences, apart=True)
         parts = np.array([part.sum(axis=0) for part in np.array_split(rows, min(PARTS, len(rows)))])
-        text = {
+        text: dict[str, Any] = {
             "part_losses": (parts[:, 0] / np.maximum(parts[:, 1], 1)).tolist(),
             "part_tokens": parts[:, 1].astype(int).tolist(),
             "sequences": len(rows),
             "held_sequences": (len(self.dataset.held) - 1) // self.training.seq,
         }
+        # The curve's own windows are among these (`held_batches`), so that its last point is on the text of all others.
+        curve = min(self.training.eval_sequences, text["held_sequences"])
+        if len(rows) != curve and (len(rows) == text["held_sequences"] or len(rows) % curve == 0):
+            nats, scored = rows[np.arange(curve) * len(rows) // curve].sum(axis=0)
+            text["curve_loss"] = float(nats / max(scored, 1))
         return {**measured, "text": text}
 
     @torch.no_grad()
