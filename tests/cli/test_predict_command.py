@@ -163,6 +163,23 @@ def test_steps_of_a_study_are_worth_compute_and_time(ladder: list[str], capsys: 
     assert "in compute ×" in " ".join(text.split()) and "time is that of this machine" in " ".join(text.split())
 
 
+def test_the_report_shows_what_steps_are_worth(ladder: list[str], tmp_path: Path) -> None:
+    worths = addnorm.speedup(ladder[2], of="steps", is_look=False)
+    for language, title in (("en", "What it is worth"), ("zh", "相当于多少")):
+        written = addnorm.report(ladder[2], out=tmp_path / language / "report.html", lang=language)
+        html = written.html.read_text(encoding="utf-8")
+        assert title in html
+        for cost in ("compute", "time"):
+            assert f"× {worths.worth_in('gains', cost)[0]:.3f}" in html  # type: ignore[index]
+    one = frozen(tmp_path / "one", 3)  # a single evaluation, at most: no curve
+    for run in one.runs():
+        with run.claim() as events:
+            events.write("eval", step=3, loss=2.0 + run.spec["seed"] / 9, accuracy=0.5, perplexity=7.4, final=True)
+            run.mark("finished", step=3, content_hash=run.name)
+    html = addnorm.report(one.path, out=tmp_path / "one" / "report.html").html.read_text(encoding="utf-8")
+    assert "What it is worth" not in html
+
+
 def test_a_last_evaluation_of_other_text_is_no_point_of_the_curve(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -96,6 +96,7 @@ def speedup(
     confidence: float = 0.95,
     columns: Mapping[str, str] | None = None,
     unit: str | None = None,
+    is_look: bool = True,
     say: Callable[[str], None] = warn,
 ) -> Worths:
     """Estimate what variants are worth: a factor on the compute, or on the steps, that the reference needs for their loss.
@@ -115,6 +116,7 @@ def speedup(
         confidence: of all intervals together.
         columns: names of the columns, also of `size`, `compute` and `step`.
         unit: of the loss, for what is shown.
+        is_look: False where the look at a study's results is recorded otherwise.
         say: receives a message if the look cannot be recorded; by default a Python warning.
 
     Raises:
@@ -165,7 +167,7 @@ def speedup(
         names = tuple(at.size for at in table.sizes)
     if of == "time" or costs:
         notes = (*notes, say_sentence("time_of_machine"))
-    for study in (source, *sizes) if _is_study(source) else ():
+    for study in (source, *sizes) if is_look and _is_study(source) else ():
         record_peek(StudyFolder(str(study)), say)
     return Worths(
         reference=base,
