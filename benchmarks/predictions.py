@@ -49,7 +49,7 @@ def held(setting: Mapping[str, Any], tables: int, rng: np.random.Generator) -> d
             }
             sizes.append(LadderSize(name=str(compute), losses=losses, compute=dict.fromkeys(names, float(compute))))
         last = sizes.pop()
-        found = predict(sizes, last.name, last.compute, seeds=setting["seeds"][-1], references=["v0"])
+        found = predict(sizes, last, seeds=setting["seeds"][-1], references=["v0"])
         mean = {name: np.mean([x for (v, _), x in last.losses.items() if v == name]) for name in names}
         came = [mean[each.variant] - mean["v0"] for each in found.differences]
         rows.append(
@@ -58,7 +58,7 @@ def held(setting: Mapping[str, Any], tables: int, rng: np.random.Generator) -> d
                 all(e.interval and e.interval[0] <= mean[e.variant] <= e.interval[1] for e in found.losses),
                 *(
                     1000 * np.mean([abs(each - x) for each, x in zip(of, came, strict=True)])
-                    for of in ([e.difference for e in found.differences], [e.naive for e in found.differences])
+                    for of in ([e.value for e in found.differences], [e.naive for e in found.differences])
                 ),
                 1000 * np.mean([e.interval[1] - e.interval[0] for e in found.differences]),
             ]

@@ -36,7 +36,7 @@ from addnorm.statistics.effects.equal_loss import EqualLoss
 from addnorm.statistics.effects.joint_law import CurveLaw
 from addnorm.statistics.effects.next_step import NextStep
 from addnorm.statistics.effects.posterior import Posterior
-from addnorm.statistics.effects.prediction import PredictedDifference, PredictedLoss, Prediction, PredictionScore
+from addnorm.statistics.effects.prediction import Predicted, Prediction, PredictionScore
 from addnorm.statistics.effects.speedup import Speedup
 from addnorm.statistics.pairs import comparison
 from addnorm.statistics.rules.check import ConditionOutcome, Design, PassRate, RuleCheck
@@ -317,11 +317,10 @@ OBJECTS: dict[str, tuple[type, str, dict[str, Any], str]] = {
         {**METRIC, "variants": _list({"anyOf": [_of("speedup_of_variant"), _of("steps_of_variant")]})},
         "",
     ),
-    "predicted_loss": (PredictedLoss, "variant loss interval observed", {"interval": _or_null(INTERVAL)}, ""),
-    "predicted_difference": (
-        PredictedDifference,
-        "variant reference difference interval verdict naive observed observed_verdict",
-        {"interval": INTERVAL},
+    "predicted": (
+        Predicted,
+        "variant reference value interval verdict naive observed observed_verdict",
+        {"interval": _or_null(INTERVAL)},
         "",
     ),
     "prediction_score": (

@@ -1,4 +1,4 @@
-"""Studies of several sizes made through the store, without training: predicted, scored, and valued in compute, time and steps."""
+"""Studies of several sizes made through the store, without training: predicted, scored, valued in compute, time and steps."""
 
 import json
 from collections.abc import Collection
@@ -82,7 +82,8 @@ def test_the_largest_is_predicted_frozen_and_scored(
     study = frozen(tmp_path / "w6400", 6400)
     asked = ["trend", *ladder, "--predict", str(study.path)]
     out = printed(capsys, *asked)
-    assert "Frozen in" in out and "observed" not in out
+    assert "Frozen in" in out
+    assert "observed" not in out
     first = json.loads(printed(capsys, *asked, "--json"))
     assert first["score"] is None
     kept = json.loads((study.path / "prediction.json").read_text(encoding="utf-8"))
@@ -120,7 +121,7 @@ def test_a_prediction_after_the_fact_and_changed_data_are_refused(
     assert "got others in" in refused(capsys, *asked[:-3], "--predict", str(study.path))
     path = study.path / "prediction.json"
     content = json.loads(path.read_text(encoding="utf-8"))
-    content["prediction"]["differences"][0]["difference"] -= 0.001
+    content["prediction"]["differences"][0]["value"] -= 0.001
     path.write_text(json.dumps(content), encoding="utf-8")
     assert "a file that was edited is no prediction" in refused(capsys, *asked)
     content["plan_hash"] = "another"
@@ -154,13 +155,16 @@ def test_sizes_are_worth_compute_and_time(ladder: list[str], capsys: pytest.Capt
 def test_steps_of_a_study_are_worth_compute_and_time(ladder: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(printed(capsys, "rank", ladder[2], "--as", "steps", "--json"))
     row = {each["variant"]: each for each in found["variants"]}["gains"]
-    assert row["loss"] == pytest.approx(2.0 + 9 * (1600 * BATCH * SEQ * 100) ** -0.2, abs=0.01)  # on the curve's own text
+    assert row["loss"] == pytest.approx(
+        2.0 + 9 * (1600 * BATCH * SEQ * 100) ** -0.2, abs=0.01
+    )  # on the curve's own text
     for cost, relative in (("compute", 1.1), ("time", 0.5)):
         assert row["costs"][cost]["relative"] == pytest.approx(relative)
         assert row["costs"][cost]["worth"] == pytest.approx(row["worth"] / relative)
         assert row["costs"][cost]["interval"] == pytest.approx([end / relative for end in row["interval"]])
     text = printed(capsys, "rank", ladder[2], "--as", "steps")
-    assert "in compute ×" in " ".join(text.split()) and "time is that of this machine" in " ".join(text.split())
+    assert "in compute ×" in " ".join(text.split())
+    assert "time is that of this machine" in " ".join(text.split())
 
 
 def test_the_report_shows_what_steps_are_worth(ladder: list[str], tmp_path: Path) -> None:
@@ -188,7 +192,9 @@ def test_a_last_evaluation_of_other_text_is_no_point_of_the_curve(
     assert max(found["variants"][0]["steps"], found["variants"][0]["reference_steps"]) == 200
 
 
-def test_a_study_is_ranked_by_a_number_of_its_evaluations(ladder: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_study_is_ranked_by_a_number_of_its_evaluations(
+    ladder: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     found = json.loads(printed(capsys, "rank", ladder[2], "--metric", "exit_loss", "--metric", "loss", "--json"))
     assert (found["metric"], found["unit"], found["others"][0]["metric"]) == ("exit_loss", "nats per token", "loss")
     plain = addnorm.rank(ladder[2])

@@ -81,8 +81,10 @@ class TestStdlib:
         assert "pydoc_data/topics.py" not in texts
         assert texts["pydoc_data/topics.py/assert"].startswith('The "assert" statement\n')
 
-    def test_a_packages_docstrings_are_prose_of_their_own(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        code = '"""About it."""\n\nclass A:\n    """An A."""\n\n    async def f(self):\n        """Does f.\n\n        Twice."""\n'
+    def test_a_packages_docstrings_are_prose_of_their_own(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        code = '"""About it."""\n\nclass A:\n    """An A."""\n\n    async def f(self):\n        """Does f.\n\n        Twice."""'
         write(tmp_path, {"told/__init__.py": code, "told/silent.py": "a = 1\n", "told/tests/t.py": '"""A test."""\n'})
         monkeypatch.syspath_prepend(tmp_path)
         (document,) = Stdlib(package="told").documents()

@@ -9,7 +9,7 @@ import pytest
 
 from addnorm.errors import InputError
 from addnorm.statistics import Result, rank
-from addnorm.statistics.effects.prediction import LadderSize, predict, score
+from addnorm.statistics.effects.prediction import LadderSize, predict, scored
 
 SIMULATION = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "predictions.py"))
 TABLES = 150
@@ -31,19 +31,19 @@ def ladder(sd=0.0, factors=(1.0, 0.9, 1.0), seeds=4, draw=0):
 
 def predicted(sizes, **changes):
     asked = {"seeds": 4, "references": ["v0"], **changes}
-    return predict(sizes[:-1], sizes[-1].name, sizes[-1].compute, **asked)
+    return predict(sizes[:-1], sizes[-1], **asked)
 
 
 def test_exact_losses_are_predicted_exactly():
     sizes = ladder()
     found = predicted(sizes)
-    assert [each.loss for each in found.losses] == pytest.approx(
+    assert [each.value for each in found.losses] == pytest.approx(
         [sizes[-1].losses[f"v{place}", 0] for place in range(3)], abs=1e-4
     )
     assert found.law.limit == pytest.approx(1.5, abs=1e-3)
     assert found.law.exponent == pytest.approx(0.2, rel=1e-3)
     by_variant = {each.variant: each for each in found.differences}
-    assert by_variant["v1"].difference == pytest.approx(-0.9 * 6.4e4**-0.2, rel=1e-3)
+    assert by_variant["v1"].value == pytest.approx(-0.9 * 6.4e4**-0.2, rel=1e-3)
     assert by_variant["v1"].naive == pytest.approx(-0.9 * 1.6e4**-0.2, rel=1e-9)
     assert (by_variant["v1"].verdict, by_variant["v2"].verdict) == ("better", "equivalent")
 
@@ -63,26 +63,27 @@ def test_the_score_counts():
     last = sizes[-1]
     ranking = rank([Result(variant=v, seed=s, loss=x) for (v, s), x in last.losses.items()], references=["v0"])
     comparisons = {(row.variant, "v0"): row.versus["v0"] for row in ranking.variants if row.variant != "v0"}
-    losses, differences, found = score(made, last.losses, comparisons, sizes[-2])
+    seen = scored(made, last.losses, comparisons, sizes[-2])
+    losses, differences, found = seen.losses, seen.differences, seen.score
     mean = {v: np.mean([x for (name, _), x in last.losses.items() if name == v]) for v in ("v0", "v1", "v2")}
     assert [each.observed for each in losses] == pytest.approx([mean[each.variant] for each in losses])
     assert [each.observed for each in differences] == pytest.approx([mean[e.variant] - mean["v0"] for e in differences])
     assert found.differences_held == sum(e.interval[0] <= e.observed <= e.interval[1] for e in differences) == 2
-    assert found.error == pytest.approx(np.mean([abs(e.difference - e.observed) for e in differences]))
+    assert found.error == pytest.approx(np.mean([abs(e.value - e.observed) for e in differences]))
     assert found.naive_error == pytest.approx(np.mean([abs(e.naive - e.observed) for e in differences]))
     assert found.error < found.naive_error
     assert [each.smaller for each in found.decisions] == ["prediction", "16000"]
     assert found.decisions[0].pairs == 3
     # A prediction far off is scored as such.
     wrong = replace(made, differences=tuple(replace(e, interval=(0.5, 0.6), verdict="worse") for e in made.differences))
-    assert score(wrong, last.losses, comparisons, sizes[-2])[2].differences_held == 0
-    assert score(wrong, last.losses, comparisons, sizes[-2])[2].verdicts_right == 0
+    assert scored(wrong, last.losses, comparisons, sizes[-2]).score.differences_held == 0
+    assert scored(wrong, last.losses, comparisons, sizes[-2]).score.verdicts_right == 0
     with pytest.raises(InputError, match="expected a finished run of 'v2', which was predicted"):
-        score(made, {key: x for key, x in last.losses.items() if key[0] != "v2"}, comparisons, sizes[-2])
+        scored(made, {key: x for key, x in last.losses.items() if key[0] != "v2"}, comparisons, sizes[-2])
 
 
 def test_two_sizes_leave_the_limit_open():
-    found = predict(ladder(sd=0.002)[1:3], "6.4e4", dict.fromkeys(("v0", "v1", "v2"), 6.4e4), seeds=4, references=["v0"])
+    found = predict(ladder(sd=0.002)[1:3], ladder()[3], seeds=4, references=["v0"])
     assert found.law.limit == 0
     assert all(each.interval is None for each in found.losses)
     assert all(each.interval[0] < each.interval[1] for each in found.differences)
@@ -93,7 +94,7 @@ def test_what_cannot_be_predicted_is_refused():
     with pytest.raises(InputError, match="at least two smaller sizes, got 1"):
         predicted(sizes[2:])
     with pytest.raises(InputError, match="expected a size above all others"):
-        predict(sizes[1:], "1000", sizes[0].compute, seeds=4, references=["v0"])
+        predict(sizes[1:], sizes[0], seeds=4, references=["v0"])
     lone = [replace(size, losses={key: x for key, x in size.losses.items() if key[1] == 0}) for size in sizes]
     with pytest.raises(InputError, match="expected two seeds or more that all variants have finished, got 1"):
         predicted(lone)

@@ -100,11 +100,14 @@ def test_the_ladder_of_the_four_questions_is_one_design_at_four_widths() -> None
     sizes = {width: load_study("four-questions", profile=f"w{width}") for width in (24, 32, 48, 64)}
     assert [len(study.seeds) for study in sizes.values()] == [12, 10, 8, 6]
     for width, study in sizes.items():
-        assert len(study.replicate) == len(study.seeds) and not set(study.replicate) & set(study.seeds)
-        assert study.references == ("base",) and len(study.variants) == 5
+        assert len(study.replicate) == len(study.seeds)
+        assert not set(study.replicate) & set(study.seeds)
+        assert study.references == ("base",)
+        assert len(study.variants) == 5
         for model in study.variants.values():
             assert (model.width, model.width // model.heads, model.hidden) == (width, 8, 2 * width)
-            assert model.scaling is not None and model.scaling.width == 32
+            assert model.scaling is not None
+            assert model.scaling.width == 32
         # 20 tokens for each parameter of the plain sum, and the same FLOPs for all: the seeds differ, nothing else.
         cost = step_cost(fit_models(study, 256).variants["base"], study.training)
         assert study.training.flops == pytest.approx(20 * cost.parameters * cost.flops_per_token, rel=0.05)

@@ -26,7 +26,9 @@ def dataset(tmp_path_factory):
 
 
 def spec_of(dataset, preset="base", seed=0, depth=2, **changes):
-    model = addnorm.preset(preset, vocab=257, width=16, depth=depth, heads=2, kv_heads=1, hidden=16, max_seq=16, **changes)
+    model = addnorm.preset(
+        preset, vocab=257, width=16, depth=depth, heads=2, kv_heads=1, hidden=16, max_seq=16, **changes
+    )
     training = Training(steps=8, batch=2, seq=16, eval_sequences=4)
     return RunSpec(
         study="t",

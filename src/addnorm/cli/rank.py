@@ -41,10 +41,12 @@ class Options(TableOptions):
     """Folder of a study's runs; a JSON file of published results; `kuang-2025` for the table that Kuang (2025) prints; or runs
     that other code trained, with a variant, a seed and a loss each: CSV, JSON lines, a JSON list, a folder of TensorBoard
     events."""
-    question: Annotated[Literal["ranking", "speedup", "time", "steps", "downstream"], tyro.conf.arg(name="as")] = "ranking"
+    question: Annotated[Literal["ranking", "speedup", "time", "steps", "downstream"], tyro.conf.arg(name="as")] = (
+        "ranking"
+    )
     """Another question of the same runs. `speedup`: compute that the reference needs for a variant's loss, from runs at two
-    sizes or more (column `compute`; the counted FLOPs of studies). `time`: the same in measured seconds of training, of studies.
-    `steps`: steps to equal loss, from curves (column `step`), of a study also in its compute and time. `downstream`: scores of items
+    sizes or more (column `compute`; the counted FLOPs of studies). `time`: the same in measured seconds, of studies. `steps`:
+    steps to equal loss, from curves (column `step`), of a study also in its compute and time. `downstream`: scores of items
     (samples of lm-evaluation-harness, logs of Inspect, or a table with a row per item), over items, documents and seeds."""
     size: Annotated[tuple[Path, ...], tyro.conf.UseAppendAction] = ()
     """With --as speedup or time: folder of a study of the same variants in another size. May be given more than once."""

@@ -192,7 +192,9 @@ def command(options: Options) -> int:
             freeze=options.freeze,
         )
     if options.freeze:
-        print_json(status(folder)) if options.json else print_line(spoken()("run.frozen", out=out, runs=len(folder.all_runs())))
+        print_json(status(folder)) if options.json else print_line(
+            spoken()("run.frozen", out=out, runs=len(folder.all_runs()))
+        )
         return 0
     # The supervisor's last word: it knows reasons that a full disk could not store.
     last = {status.run: status for status in latest}

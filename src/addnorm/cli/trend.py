@@ -88,7 +88,7 @@ def command(options: Options) -> int:
 
 def _predict(options: Options, largest: Path) -> int:
     import addnorm
-    from addnorm.cli._prediction import text
+    from addnorm.cli._rank.prediction import text
 
     for name in ("parameters", "columns", "plot", "csv"):
         if getattr(options, name):

@@ -54,9 +54,9 @@ def rank(
         direction: of the numbers in the column `loss` of such a file: `lower` or `higher` is better. By default that of the
             column's name; a name such as accuracy needs it.
         unit: of these numbers, for what is shown. A loss is in nats per token unless given.
-        metric: columns of such a file, or numbers of the last evaluation of a study's runs, in place of `loss`: by name, as `accuracy,direction=higher,margin=0.2,unit=%`, or as a
-            mapping of these fields. The first decides; the others are `others` of the result, each with an error rate of its
-            own.
+        metric: columns of such a file, or numbers of the last evaluation of a study's runs, in place of `loss`: by name,
+            as `accuracy,direction=higher,margin=0.2,unit=%`, or as a mapping of these fields. The first decides; the others
+            are `others` of the result, each with an error rate of its own.
         together: one error rate for the verdicts of all metrics instead.
         say: receives a message if the ranking cannot be recorded; by default a Python warning.
 

@@ -76,7 +76,9 @@ def validate(study: Study) -> None:
             if not training.budget:  # its steps are not known yet
                 built.residual.require_steps(training.steps)
             if training.exits is not None and model.depth < 2:
-                raise InputError(f"training.exits: expected a model of two layers or more, got {model.depth}. Set it to null.")
+                raise InputError(
+                    f"training.exits: expected a model of two layers or more, got {model.depth}. Set it to null."
+                )
             if training.devices > 1 or (training.shards or 1) > 1:
                 _require_separable(built)
             if training.parallel == "sharded":

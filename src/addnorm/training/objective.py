@@ -115,7 +115,7 @@ def loss_sums(logits: Float[Tensor, "batch seq vocab"], batch: Batch) -> LossSum
 def exit_divergence(
     exits: Sequence[Float[Tensor, "batch seq vocab"]], logits: Float[Tensor, "batch seq vocab"], batch: Batch
 ) -> Float[Tensor, ""]:
-    """Divergence of the early exits from the model's own answer, in nats: summed over the scored positions, mean over the exits.
+    """Divergence of the early exits from the model's own answer, in nats: sum over the scored positions, mean over the exits.
 
     KL(answer || exit) with the answer held fixed, so that exits are drawn to the answer and not the answer to them.
 

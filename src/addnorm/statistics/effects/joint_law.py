@@ -109,9 +109,7 @@ class JointLaw:
         limit, *coefficients = self._solved(means, exponent)[1]
         if min(coefficients) <= 0:
             raise InputError("expected losses that a law of compute fits, got none that fall. Check the compute.")
-        return SolvedLaw(
-            limit=float(limit), coefficients=np.array(coefficients), exponent=exponent, centre=self.centre
-        )
+        return SolvedLaw(limit=float(limit), coefficients=np.array(coefficients), exponent=exponent, centre=self.centre)
 
     def influence(self, solved: SolvedLaw, gradient: Float[np.ndarray, " value"]) -> Float[np.ndarray, "size variant"]:
         """Derivatives of a quantity by the mean losses, from the linearised fit; a parameter at its bound is held there.

@@ -35,7 +35,7 @@ Differs from the source: one law of compute, and an interval.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,8 +49,6 @@ from addnorm.statistics.noise import ROUNDING
 
 _NEAR = 1.25
 """Factor on the compute of the smallest and largest runs within which the law counts as known."""
-_STEP = 1e-6
-"""Relative step of numerical derivatives."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,10 +115,10 @@ def speedup(
     _check(sizes, limit, exponent)
     means = np.array([[at.reference.mean(), at.variant.mean()] for at in sizes])
     if limit is not None and exponent is not None:
-        centred = _centred(sizes, limit, exponent)
-        estimate, law = centred(means), None
-        by_size = [math.exp(each) for each in _log_ratios(sizes, means, limit, exponent)]
-        derivatives = _derivatives(centred, means)
+        ratios = _log_ratios(sizes, means, limit, exponent)
+        estimate, law = float(ratios.mean()), None
+        by_size = [math.exp(each) for each in ratios]
+        derivatives = np.array([1.0, -1.0]) / ((means - limit) * exponent * len(sizes))
     else:
         fit = JointLaw(
             compute=np.array([[at.reference_compute, at.variant_compute] for at in sizes]),
@@ -162,8 +160,8 @@ def _check(sizes: Sequence[SizeRuns], limit: float | None, exponent: float | Non
         raise InputError(f"exponent: expected a positive number, got {exponent}.")
     if len(sizes) < 2 and (limit is None or exponent is None):
         raise InputError(
-            f"speedup: expected runs at two sizes or more, got {len(sizes)}. Add a size (of a study: --size FOLDER), or give the law of the loss with "
-            "--limit and --exponent."
+            f"speedup: expected runs at two sizes or more, got {len(sizes)}. Add a size (of a study: --size FOLDER), or give the "
+            "law of the loss with --limit and --exponent."
         )
     for at in sizes:
         losses = np.concatenate([at.reference, at.variant])
@@ -186,19 +184,6 @@ def _check(sizes: Sequence[SizeRuns], limit: float | None, exponent: float | Non
 def _log_ratios(sizes: Sequence[SizeRuns], means: np.ndarray, limit: float, exponent: float) -> np.ndarray:
     compute = np.log([at.reference_compute / at.variant_compute for at in sizes])
     return np.asarray(np.log((means[:, 0] - limit) / (means[:, 1] - limit)) / exponent + compute)
-
-
-def _centred(sizes: Sequence[SizeRuns], limit: float, exponent: float) -> Callable[[np.ndarray], float]:
-    return lambda means: float(_log_ratios(sizes, means, limit, exponent).mean())
-
-
-def _derivatives(function: Callable[[np.ndarray], float], means: np.ndarray) -> Float[np.ndarray, "size 2"]:
-    made = np.zeros_like(means)
-    for place in np.ndindex(means.shape):
-        step = np.zeros_like(means)
-        step[place] = _STEP * means[place]
-        made[place] = (function(means + step) - function(means - step)) / (2 * step[place])
-    return made
 
 
 def _away(losses: np.ndarray) -> np.ndarray:

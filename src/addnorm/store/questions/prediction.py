@@ -7,14 +7,11 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from addnorm.errors import InputError, UnknownName, warn
-from addnorm.statistics.effects.prediction import LadderSize, Prediction, predict, score
+from addnorm.statistics.effects.prediction import LadderSize, Prediction, predict, scored
 from addnorm.statistics.result import Result
 from addnorm.store.files import Damaged, read_json, write_json
 from addnorm.store.questions.source import record_peek, run_flops
@@ -75,13 +72,11 @@ def predict_largest(
                 )
     found = [results(folder) for folder in folders]
     sizes = [_size(folder, of, exclude) for folder, of in zip(folders, found, strict=True)]
-    compute = run_flops(target)
-    seeds = {run.spec["seed"] for run in target.runs()}
+    of_largest = results(target)
     made = predict(
         sizes,
-        str(target.path),
-        {name: compute[name] for name in known if name not in exclude},
-        seeds=len(seeds),
+        _size(target, of_largest, exclude),
+        seeds=len({result.seed for result in of_largest}),
         references=compared,
         margin=float(target.plan["margin"]) if margin is None else margin,
     )
@@ -101,15 +96,11 @@ def predict_largest(
     _require_frozen(path, read_json(path), frozen)
     if not all(run.status().is_over for run in target.runs()):
         return made
-    observed = {(r.variant, r.seed): r.finished_loss for r in results(target) if r.state == "finished"}
     ranked = ranking(target, {"references": compared, "margin": made.margin, "left_out": tuple(exclude)})
-    comparisons = {
-        (row.variant, name): comparison for row in ranked.variants for name, comparison in row.versus.items()
-    }
+    comparisons = {(row.variant, name): each for row in ranked.variants for name, each in row.versus.items()}
     last = max(sizes, key=lambda size: max(size.compute.values()))
-    losses, differences, scored = score(made, observed, comparisons, last)
     record_peek(target, say)
-    return replace(made, losses=losses, differences=differences, score=scored)
+    return scored(made, _size(target, of_largest, exclude).losses, comparisons, last)
 
 
 def _size(folder: StudyFolder, found: Sequence[Result], exclude: Sequence[str]) -> LadderSize:
@@ -120,7 +111,7 @@ def _size(folder: StudyFolder, found: Sequence[Result], exclude: Sequence[str]) 
             for run in found
             if run.state == "finished" and run.variant not in exclude
         },
-        compute=run_flops(folder),
+        compute={name: flops for name, flops in run_flops(folder).items() if name not in exclude},
     )
 
 
@@ -143,33 +134,27 @@ def _require_frozen(path: Path, content: Any, frozen: Mapping[str, Any]) -> None
     """Refuse results, a plan or choices that are not those of the prediction in the file."""
     if not isinstance(content, dict) or content.get("format") != _FORMAT:
         raise Damaged(f"{path} is damaged: expected a prediction of format {_FORMAT}. Restore it from a copy.")
-    given = content.get("prediction")
     first, now = (content.get("data") or {}), frozen["data"]
     if sorted(first.values()) != sorted(now.values()):
         changed = sorted(name for name in {*first, *now} if first.get(name) != now.get(name))
         raise InputError(
-            f"{path}: expected the results that it was made from, got others in {', '.join(changed)}: runs were added or trained "
-            "anew since. Give the sizes as they were."
+            f"{path}: expected the results that it was made from, got others in {', '.join(changed)}: runs were added or "
+            "trained anew since. Give the sizes as they were."
         )
     if content.get("plan_hash") != frozen["plan_hash"]:
         raise InputError(f"{path}: expected the plan that it was made for, got another one in this folder.")
-    if not isinstance(given, dict) or not _same(_without_names(given), _without_names(frozen["prediction"])):
+    if _rounded(content.get("prediction")) != _rounded(frozen["prediction"]):
         raise InputError(
             f"{path}: expected the prediction that these results give with these references, margin and variants, got another "
             "one. Give the choices that it was made with; a file that was edited is no prediction."
         )
 
 
-def _without_names(prediction: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in prediction.items() if name not in ("sizes", "largest")}
-
-
-def _same(one: Any, other: Any) -> bool:
-    """Equal but for the last digits of numbers, which another machine may compute otherwise."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_same(one[name], other[name]) for name in one)
-    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(map(_same, one, other))
-    if isinstance(one, float) and isinstance(other, float):
-        return bool(np.isclose(one, other, rtol=1e-6, atol=1e-9))
-    return bool(one == other)
+def _rounded(content: Any) -> Any:
+    """Numbers without the last digits, which another machine may compute otherwise, and without names of folders
+    and the law, which may be badly determined where what follows from it is not."""
+    if isinstance(content, Mapping):
+        return {name: _rounded(each) for name, each in content.items() if name not in ("sizes", "largest", "law")}
+    if isinstance(content, list | tuple):
+        return [_rounded(each) for each in content]
+    return round(content, 6) if isinstance(content, float) else content

@@ -114,7 +114,9 @@ def read_sizes(
     """
     if is_run_table(source) and not (isinstance(source, str | Path) and Path(source).is_dir()):
         if further or time:
-            raise InputError("size, time: expected folders of studies, got a table. Write sizes and costs into its columns.")
+            raise InputError(
+                "size, time: expected folders of studies, got a table. Write sizes and costs into its columns."
+            )
         sizes, metric, notes = read_sized_runs(source, columns)
         measure = measure_of(metric, direction, unit)
         assumed = (sentence("direction_assumed", metric=measure.name),) if measure.assumed else ()
@@ -209,8 +211,8 @@ def run_flops(folder: StudyFolder) -> dict[str, float]:
     for run in folder.runs():
         if run.name not in found:
             raise InputError(
-                f"{folder.path}: expected the FLOPs of variant {run.spec['variant']!r}, got none in {COSTS}. They are counted when "
-                "`addnorm run` starts a study."
+                f"{folder.path}: expected the FLOPs of variant {run.spec['variant']!r}, got none in {COSTS}. They are counted "
+                "when `addnorm run` starts a study."
             )
         made.setdefault(run.spec["variant"], []).append(found[run.name])
     return {variant: fmean(each) for variant, each in made.items()}

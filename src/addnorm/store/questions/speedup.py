@@ -50,7 +50,9 @@ class Worths:
             return "undecided"
         return "worth more" if interval[0] > 1 else "worth less"
 
-    def worth_in(self, variant: str, cost: Literal["compute", "time"]) -> tuple[float, tuple[float, float] | None] | None:
+    def worth_in(
+        self, variant: str, cost: Literal["compute", "time"]
+    ) -> tuple[float, tuple[float, float] | None] | None:
         """Worth of the variant's compute or time to equal loss, and its interval; None where the cost is not known."""
         relative = self.costs.get(variant, {}).get(cost)
         if relative is None:
@@ -142,7 +144,9 @@ def speedup(
                 "steps: expected no limit or exponent, got one. They belong to a law of compute: leave them out."
             )
         if sizes:
-            raise InputError("steps: expected one size, got further ones. They belong to a law of compute: leave them out.")
+            raise InputError(
+                "steps: expected one size, got further ones. They belong to a law of compute: leave them out."
+            )
         curves, measure, notes = read_curves(source, columns, unit)
         base, chosen = _chosen(tuple(curves), reference or _own_reference(source), variants)
         costs = relative_costs(source, base)
