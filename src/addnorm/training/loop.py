@@ -244,7 +244,7 @@ class Trainer:
     def _evaluated(
         self, windows: np.ndarray, index: int, *, apart: bool
     ) -> tuple[Float64[Tensor, " sums"], Float64[Tensor, "windows 2"]]:
-        """Nats, hits, count, bytes and exits' nats of an evaluation batch; if `apart`, nats and count of each of its windows."""
+        """Nats, hits, count, bytes and exits' nats of an evaluation batch; if `apart`, nats and count of each window."""
         # Masked models predict the same tokens at every evaluation and for every seed.
         batch = _batch(self.spec, self.dataset, windows, seed=0, step=index)
         with self._precision():

@@ -160,8 +160,8 @@ def _check(sizes: Sequence[SizeRuns], limit: float | None, exponent: float | Non
         raise InputError(f"exponent: expected a positive number, got {exponent}.")
     if len(sizes) < 2 and (limit is None or exponent is None):
         raise InputError(
-            f"speedup: expected runs at two sizes or more, got {len(sizes)}. Add a size (of a study: --size FOLDER), or give the "
-            "law of the loss with --limit and --exponent."
+            f"speedup: expected runs at two sizes or more, got {len(sizes)}. Add a size (of a study: --size FOLDER), or give "
+            "the law of the loss with --limit and --exponent."
         )
     for at in sizes:
         losses = np.concatenate([at.reference, at.variant])

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, median
+from typing import Any
 
 from addnorm.errors import InputError, JobError, warn
 from addnorm.references import names_printed_results
@@ -199,6 +200,20 @@ def _training(run: RunFolder) -> Mapping[str, object]:
     return training if isinstance(training, Mapping) else {}
 
 
+def counted_costs(folder: StudyFolder) -> Mapping[str, Any]:
+    """What `addnorm run` counted of every variant; empty if it has not.
+
+    Raises:
+        Damaged: the file of counts cannot be read.
+    """
+    path = folder.path / COSTS
+    counted = read_json(path) if path.exists() else {}
+    costs = counted.get("variants", {}) if isinstance(counted, Mapping) else None
+    if not isinstance(costs, Mapping):
+        raise Damaged(f"{path} is damaged: expected numbers by variant. Remove it and run the study again.")
+    return costs
+
+
 def run_flops(folder: StudyFolder) -> dict[str, float]:
     """Training FLOPs of a run, by variant, as `addnorm plan` counts them.
 
@@ -206,65 +221,50 @@ def run_flops(folder: StudyFolder) -> dict[str, float]:
         InputError: a variant whose FLOPs nobody counted.
         Damaged: the file of counts cannot be read.
     """
-    found = _costs_of_runs(folder)
-    made: dict[str, list[float]] = {}
+    costs = _costs_of_runs(folder, time=False)
     for run in folder.runs():
-        if run.name not in found:
+        if run.name not in costs:
             raise InputError(
                 f"{folder.path}: expected the FLOPs of variant {run.spec['variant']!r}, got none in {COSTS}. They are counted "
                 "when `addnorm run` starts a study."
             )
-        made.setdefault(run.spec["variant"], []).append(found[run.name])
-    return {variant: fmean(each) for variant, each in made.items()}
+    return _by_variant(folder, costs, per_step=False)
 
 
-def _costs_of_runs(folder: StudyFolder, *, time: bool = False) -> dict[str, float]:
-    """FLOPs of every run, or the seconds that its training took; without those that nobody knows."""
-    path = folder.path / COSTS
-    counted = read_json(path).get("variants") if path.exists() and not time else {}
-    if not isinstance(counted, Mapping):
-        raise Damaged(f"{path} is damaged: expected numbers by variant. Remove it and run the study again.")
-    costs = {}
-    for run in folder.runs():
-        training = _training(run)
-        batch, seq = training.get("batch"), training.get("seq")
-        if not isinstance(batch, int) or not isinstance(seq, int):
-            continue  # a folder that no study of ours made
-        tokens = run.spec["steps"] * batch * seq
-        per_token = (
-            1 / speed
-            if time and (speed := _tokens_per_s(run))
-            else (counted.get(run.spec["variant"]) or {}).get("flops_per_token")
-        )
-        if per_token and tokens:
-            costs[run.name] = float(tokens * per_token)
-    return costs
-
-
-def _tokens_per_s(run: RunFolder) -> float:
-    """Median over its training events, which neither a pause nor another program's minute moves."""
-    speeds = [float(event.get("tokens_per_s", 0)) for event in read_events(run.events_path, types=("train",))[0]]
-    return median(speeds) if speeds else 0.0
-
-
-def relative_costs(source: Source, reference: str) -> dict[str, dict[str, float]]:
-    """FLOPs and seconds of a step of every variant over those of the reference, as far as they are known: of a study."""
-    path = source if isinstance(source, str | Path) else ""
-    if not (Path(path) / "study.json").exists():
-        return {}
-    folder = StudyFolder(path)
+def relative_costs(folder: StudyFolder, reference: str) -> dict[str, dict[str, float]]:
+    """FLOPs (`compute`) and seconds (`time`) of a step of every variant over those of the reference, as far as known."""
     made: dict[str, dict[str, float]] = {}
-    for name, time in (("compute", False), ("time", True)):
-        costs, steps = _costs_of_runs(folder, time=time), {run.name: run.spec["steps"] for run in folder.runs()}
-        of: dict[str, list[float]] = {}
-        for run in folder.runs():
-            if run.name in costs:
-                of.setdefault(run.spec["variant"], []).append(costs[run.name] / steps[run.name])
-        if reference in of:
-            base = fmean(of[reference])
-            for variant, each in of.items():
-                made.setdefault(variant, {})[name] = fmean(each) / base
+    for name in ("compute", "time"):
+        costs = _by_variant(folder, _costs_of_runs(folder, time=name == "time"), per_step=True)
+        for variant, cost in costs.items() if reference in costs else ():
+            made.setdefault(variant, {})[name] = cost / costs[reference]
     return made
+
+
+def _by_variant(folder: StudyFolder, costs: Mapping[str, float], *, per_step: bool) -> dict[str, float]:
+    """Mean cost of a variant's runs, or of a step of theirs."""
+    of: dict[str, list[float]] = {}
+    for run in folder.runs():
+        if run.name in costs:
+            of.setdefault(run.spec["variant"], []).append(costs[run.name] / (run.spec["steps"] if per_step else 1))
+    return {variant: fmean(each) for variant, each in of.items()}
+
+
+def _costs_of_runs(folder: StudyFolder, *, time: bool) -> dict[str, float]:
+    """FLOPs of every run, or the seconds that its training took; without those that nobody knows."""
+    counted, costs = {} if time else counted_costs(folder), {}
+    for run in folder.runs():
+        batch, seq = _training(run).get("batch"), _training(run).get("seq")
+        if time:
+            # The median over events, which neither a pause nor another program's minute moves.
+            events = read_events(run.events_path, types=("train",))[0]
+            speed = median(float(event.get("tokens_per_s", 0)) for event in events) if events else 0
+            per_token = 1 / speed if speed else 0.0
+        else:
+            per_token = (counted.get(run.spec["variant"]) or {}).get("flops_per_token")
+        if per_token and run.spec["steps"] and isinstance(batch, int) and isinstance(seq, int):
+            costs[run.name] = float(run.spec["steps"] * batch * seq * per_token)
+    return costs
 
 
 def columns_of_no_table(path: Path, given: str = "columns are given") -> InputError:

@@ -149,7 +149,7 @@ def speedup(
             )
         curves, measure, notes = read_curves(source, columns, unit)
         base, chosen = _chosen(tuple(curves), reference or _own_reference(source), variants)
-        costs = relative_costs(source, base)
+        costs = relative_costs(StudyFolder(str(source)), base) if _is_study(source) else {}
         each = 1 - (1 - confidence) / len(chosen)
         answers: dict[str, Speedup | EqualLoss] = {
             name: steps_to_equal_loss(curves[name], curves[base], confidence=each) for name in chosen
