@@ -1,4 +1,4 @@
-"""What each model's steps are worth of the reference's: in steps to equal loss, in compute and in time."""
+"""Worth of each model's steps in those of the reference: steps to equal loss, also in compute and in time."""
 
 from collections.abc import Mapping
 from typing import Any

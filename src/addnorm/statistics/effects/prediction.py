@@ -76,7 +76,7 @@ class Predicted(JsonFields):
 
 @dataclass(frozen=True, kw_only=True)
 class PredictionScore(JsonFields):
-    """How well a prediction met what was found."""
+    """Agreement of a prediction with what was found."""
 
     losses_held: int
     """Losses that lie in their interval."""
@@ -95,7 +95,7 @@ class PredictionScore(JsonFields):
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction(JsonFields):
-    """What the largest size of a ladder is expected to show."""
+    """Expected results of the largest size of a ladder."""
 
     sizes: tuple[str, ...]
     """The known sizes, from the smallest."""

@@ -201,7 +201,7 @@ def _training(run: RunFolder) -> Mapping[str, object]:
 
 
 def counted_costs(folder: StudyFolder) -> Mapping[str, Any]:
-    """What `addnorm run` counted of every variant; empty if it has not.
+    """Counts that `addnorm run` wrote of every variant; empty if it has not.
 
     Raises:
         Damaged: the file of counts cannot be read.
