@@ -197,6 +197,8 @@ def test_a_study_is_ranked_by_a_number_of_its_evaluations(
 ) -> None:
     found = json.loads(printed(capsys, "rank", ladder[2], "--metric", "exit_loss", "--metric", "loss", "--json"))
     assert (found["metric"], found["unit"], found["others"][0]["metric"]) == ("exit_loss", "nats per token", "loss")
+    assert found["answer"][0].startswith("Asked: does exit_loss of")
+    assert found["others"][0]["answer"][0].startswith("Asked: does the held-out loss of")
     plain = addnorm.rank(ladder[2])
     for row in found["variants"]:
         assert row["mean"] == pytest.approx(plain[row["variant"]].mean + 0.15, abs=1e-9)  # the mean of 0.1 × seed
