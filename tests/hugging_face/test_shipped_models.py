@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from shipped_models import CONFIGS, in_float64, shipped, tokens, with_plain_experts
+from shipped_models import CONFIGS, in_float64, output, shipped, tokens, with_plain_experts
 from torch import Tensor
 from transformers import DynamicCache
 
 import addnorm
 from addnorm.errors import InputError
 from addnorm.outside.hugging_face.shipped.assembly import joint_spec
-from addnorm.outside.hugging_face.shipped.reading import MISSING, TABLES
+from addnorm.outside.hugging_face.shipped.reading import TABLES
 
 BOUND = 1e-9
 Pair = tuple[Any, Any]
-_CAUSAL = [case for case in CONFIGS if case != "neomme"]
+_CAUSAL = [case for case in CONFIGS if case not in ("neomme", "embedding_gemma2")]
 
 
 @pytest.fixture(scope="module")
@@ -66,8 +66,8 @@ def test_a_checkpoint_has_the_logits_of_its_class(case: str, pair: Callable[[str
     ids, real = tokens(), torch.ones(2, 11, dtype=torch.bool)
     real[0, :3] = False  # padding on the left
     with in_float64(theirs):
-        assert difference(ours(ids), theirs(input_ids=ids).logits) < BOUND
-        expected = theirs(input_ids=ids, attention_mask=real.long()).logits
+        assert difference(ours(ids), output(theirs, ids)) < BOUND
+        expected = output(theirs, ids, attention_mask=real.long())
         assert difference(ours(ids, padding=real)[real], expected[real]) < BOUND
 
 
@@ -77,8 +77,8 @@ def test_in_float32_logits_are_equal_to_rounding(case: str, pair: Callable[[str]
     theirs, ours = (copy.deepcopy(model).float() for model in pair(case))
     exact, (exact_model, _) = None, pair(case)
     with in_float64(exact_model):
-        exact = exact_model(input_ids=tokens()).logits
-    expected = theirs(input_ids=tokens()).logits
+        exact = output(exact_model, tokens())
+    expected = output(theirs, tokens())
     # Both have rounding errors; ours must be of the size of theirs, which the class's own error against float64 measures.
     # A branch whose choice of experts or keys flips by rounding would be larger in both.
     own = max(difference(expected.double(), exact), 20 * torch.finfo(torch.float32).eps * float(exact.abs().max()))
@@ -93,7 +93,7 @@ def test_cached_decoding_is_that_of_the_class_and_of_the_full_pass(case: str, pa
     pieces = [ids[:, :5], *ids[:, 5:].split(1, dim=1)]
     own, cache = DynamicCache(config=ours.config), ours.new_cache()
     with in_float64(theirs):
-        expected = [theirs(input_ids=piece, past_key_values=own, use_cache=True).logits for piece in pieces]
+        expected = [output(theirs, piece, past_key_values=own, use_cache=True) for piece in pieces]
         got = [ours(piece, cache=cache) for piece in pieces]
         assert difference(torch.cat(got, dim=1), torch.cat(expected, dim=1)) < BOUND
         assert difference(torch.cat(got, dim=1), ours(ids)) < BOUND
@@ -104,7 +104,7 @@ def test_cached_decoding_is_that_of_the_class_and_of_the_full_pass(case: str, pa
 def test_gradients_are_those_of_the_class(case: str, pair: Callable[[str], Pair]) -> None:
     theirs, ours = (copy.deepcopy(model) for model in pair(case))
     with in_float64(theirs):
-        for logits in (theirs(input_ids=tokens()).logits, ours(tokens())):
+        for logits in (output(theirs, tokens()), ours(tokens())):
             weights = torch.randn(logits.shape, generator=torch.Generator().manual_seed(1), dtype=logits.dtype)
             (logits * weights).sum().backward()
     pairs = [(ours.embedding.weight.grad, theirs.get_input_embeddings().weight.grad)]
@@ -139,7 +139,7 @@ def test_generation_is_that_of_the_class(case: str, pair: Callable[[str], Pair])
     with in_float64(theirs), torch.no_grad():
         ids = tokens(seq=4)
         for _ in range(4):
-            ids = torch.cat((ids, theirs(input_ids=ids).logits[:, -1:].argmax(-1)), dim=1)
+            ids = torch.cat((ids, output(theirs, ids)[:, -1:].argmax(-1)), dim=1)
         assert torch.equal(addnorm.generate(ours, tokens(seq=4), new_tokens=4), ids)
         cache = ours.new_cache()
         ours(tokens(seq=4), cache=cache)
@@ -204,11 +204,6 @@ def test_a_missing_part_is_named(folder: Callable[[str], Path], tmp_path: Path) 
         InputError, match=r"\$.ple_layer_ids: expected no tables of hashed n-grams in the streams, .* \[1\]"
     ):
         addnorm.load_hf(changed)
-    for kind, (architecture, missing) in MISSING.items():
-        (tmp_path / kind).mkdir()
-        (tmp_path / kind / "config.json").write_text(json.dumps({"model_type": kind, "architectures": [architecture]}))
-        with pytest.raises(InputError, match=f"{architecture} cannot be loaded: expected no {missing.part[:40]}"):
-            addnorm.load_hf(tmp_path / kind)
 
 
 def test_a_parameter_without_a_place_is_refused(folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,7 +104,10 @@ class ShippedClass:
     beside: ClassVar[tuple[str, ...]] = ()
     """Patterns of parameters of parts that a text does not pass through."""
     close: ClassVar[str] = ""
-    """Name of the module that makes one stream of several before the final norm; the residual's close stands for it."""
+    """Name of the module, or list of modules, that makes one stream of several before the final norm; the residual's close
+    stands for it."""
+    entered: ClassVar[str] = ""
+    """Name of the list of modules that makes further streams of the embeddings; the residual's open stands for it."""
     missing: ClassVar[tuple[Missing, ...]] = ()
     """Parts with which a model of the class is refused."""
 
@@ -130,6 +133,10 @@ class ShippedClass:
             ShippedBranch(body=layer.self_attn, role="attention", input_norm=layer.input_layernorm),
             ShippedBranch(body=layer.mlp, role="feedforward", input_norm=layer.post_attention_layernorm),
         )
+
+    def head(self, theirs: Any, stack: Any) -> Any:
+        """The module that makes logits of the normed stream."""
+        return theirs.get_output_embeddings()
 
     def final_norm(self, theirs: Any, stack: Any) -> nn.Module:
         """The norm before the head."""

@@ -144,12 +144,14 @@ class ShippedModel(Transformer):
         self.layers = nn.ModuleList(_layer(spec, layer, index) for index, layer in enumerate(parts))
         # `PreTrainedModel` finds layers by this name; the probes take their places, so that nothing is in the model twice.
         stack.layers = nn.ModuleList(LayerProbe(layer, returns_more=table.returns_more) for layer in stack.layers)
-        if table.close:
-            setattr(stack, table.close, PassThrough())
+        for name in filter(None, (table.entered, table.close)):
+            replaced = getattr(stack, name)
+            of_list = nn.ModuleList(PassThrough() for _ in replaced) if isinstance(replaced, nn.ModuleList) else None
+            setattr(stack, name, of_list or PassThrough())
         self.stack = stack
         self.embedding = stack.get_input_embeddings()
         self.final_norm = table.final_norm(theirs, stack)
-        self.head = theirs.get_output_embeddings()
+        self.head = table.head(theirs, stack)
         self._require_all(everything, joint)
 
     def _require_all(self, everything: Mapping[int, str], joint: Any) -> None:

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from addnorm.catalogue import ROOMS
 from addnorm.outside.hugging_face.shipped import (
     LayerInputs,
-    Missing,
     ShippedBranch,
     ShippedClass,
     attend,
@@ -250,93 +249,6 @@ class MistralLarge4(ShippedClass):
         return _capped(logits, config.final_logit_softcapping)
 
 
-class _PerLayerTable(nn.Module):
-    """Addition of a layer of Gemma 4 to the stream from its own slice of a table of tokens, without its norm."""
-
-    def __init__(self, layer: Any) -> None:
-        super().__init__()
-        self.gate, self.projection, self.activation = (
-            layer.per_layer_input_gate,
-            layer.per_layer_projection,
-            layer.act_fn,
-        )
-
-    def forward(self, x: Tensor, entries: Tensor) -> Tensor:
-        added: Tensor = self.projection(self.activation(self.gate(x)) * entries)
-        return added
-
-
-class _Experts(nn.Module):
-    """Gemma 4's feed-forward branch: a dense part, and experts that read the stream with norms of their own."""
-
-    def __init__(self, layer: Any) -> None:
-        super().__init__()
-        self.input, self.mlp, self.router, self.experts = (
-            layer.pre_feedforward_layernorm,
-            layer.mlp,
-            layer.router,
-            layer.experts,
-        )
-        self.after_mlp, self.before_experts, self.after_experts = (
-            layer.post_feedforward_layernorm_1,
-            layer.pre_feedforward_layernorm_2,
-            layer.post_feedforward_layernorm_2,
-        )
-
-    def forward(self, x: Tensor) -> Tensor:
-        flat = x.reshape(-1, x.shape[-1])
-        _, weights, chosen = self.router(flat)
-        sparse = self.experts(self.before_experts(flat), chosen, weights).reshape(x.shape)
-        both: Tensor = self.after_mlp(self.mlp(self.input(x))) + self.after_experts(sparse)
-        return both
-
-
-class Gemma4(ShippedClass):
-    """`Gemma4ForCausalLM`: tables of tokens per layer as a third branch, and a fixed factor of the stream after each layer."""
-
-    kind, architecture, placement = "gemma4_text", "Gemma4ForCausalLM", "sandwich"
-    joint = ("residual", "affine")
-    theirs = "attention with shared keys and a value norm, experts, norms, tables of tokens per layer"
-    note = "The factor of a layer is a buffer; under norms it only weighs later layers against earlier ones."
-
-    def residual(self, config: Any) -> Mapping[str, Any]:
-        return {"kind": "affine"}
-
-    def fill(self, residual: Any, stack: Any) -> Sequence[nn.Module | nn.Parameter]:
-        for index, layer in enumerate(stack.layers):
-            last = (index + 1) * (len(residual.sites) // len(stack.layers)) - 1
-            for name in ("stream_scale", "output_scale"):
-                getattr(residual, name)[last].fill_(layer.layer_scalar.item())
-        residual.requires_grad_(False)
-        return ()
-
-    def branches(self, layer: Any, index: int) -> Sequence[ShippedBranch]:
-        attention, feed_forward = _in_sandwich(layer)
-        attention = ShippedBranch(
-            body=attention.body,
-            role="attention",
-            input_norm=attention.input_norm,
-            output_norm=attention.output_norm,
-            call=lambda module, x, given: attend(
-                module, x, LayerInputs(arguments=given.without("per_layer_input"), passed_on=given.passed_on)
-            ),
-        )
-        if layer.enable_moe_block:
-            feed_forward = ShippedBranch(body=_Experts(layer), role="feedforward", output_norm=feed_forward.output_norm)
-        if not layer.hidden_size_per_layer_input:
-            return attention, feed_forward
-        table = ShippedBranch(
-            body=_PerLayerTable(layer),
-            role="feedforward",
-            output_norm=layer.post_per_layer_input_norm,
-            call=lambda module, x, given: module(x, given.arguments["per_layer_input"]),
-        )
-        return attention, feed_forward, table
-
-    def logits(self, logits: Tensor, config: Any) -> Tensor:
-        return _capped(logits, config.final_logit_softcapping)
-
-
 class _Unembedding(nn.Module):
     """The norm before NeoMME's head, and the projection to the narrower space of its table."""
 
@@ -382,13 +294,3 @@ class NeoMME(ShippedClass):
 
     def final_norm(self, theirs: Any, stack: Any) -> nn.Module:
         return _Unembedding(stack.final_norm, theirs.unembedding_projection)
-
-
-MISSING = (
-    (
-        "embedding_gemma2",
-        "EmbeddingGemma2Model",
-        Missing(part="a head: the class returns embeddings of texts, and has no logits"),
-    ),
-)
-"""Classes that no table can describe, with the part that is missing."""

@@ -11,7 +11,7 @@ import torch
 
 from addnorm.errors import InputError, did_you_mean
 from addnorm.outside.hugging_face.checkpoint import CONFIG, require_weights
-from addnorm.outside.hugging_face.shipped import Missing, ShippedClass, one_stream, several_streams
+from addnorm.outside.hugging_face.shipped import ShippedClass, gemma, one_stream, several_streams
 from addnorm.outside.hugging_face.shipped.assembly import ShippedModel
 from addnorm.outside.hugging_face.unused import HARMLESS
 
@@ -20,17 +20,13 @@ _ABSENT = ("auto_map", "quantization_config")
 
 
 def _tables() -> dict[str, ShippedClass]:
-    found = (value for module in (one_stream, several_streams) for value in vars(module).values())
+    found = (value for module in (gemma, one_stream, several_streams) for value in vars(module).values())
     classes = [one for one in found if isinstance(one, type) and issubclass(one, ShippedClass) and hasattr(one, "kind")]
     return {one.kind: one() for one in sorted(set(classes), key=lambda one: one.kind)}
 
 
 TABLES: Mapping[str, ShippedClass] = _tables()
 """Every table by `model_type`."""
-MISSING: Mapping[str, tuple[str, Missing]] = {
-    kind: (architecture, part) for kind, architecture, part in one_stream.MISSING + several_streams.MISSING
-}
-"""Classes that cannot be had, by `model_type`, with their architecture and the part that is missing."""
 
 
 def load_shipped(folder: Path, config: Mapping[str, Any]) -> ShippedModel:

@@ -277,16 +277,3 @@ class Inkling2(ShippedClass):
 
     def logits(self, logits: Tensor, config: Any) -> Tensor:
         return _capped(logits, config.final_logit_softcapping)[..., : config.unpadded_vocab_size]
-
-
-MISSING = (
-    (
-        "gemma3n_text",
-        "Gemma3nForCausalLM",
-        Missing(
-            part="alternating updates whose predictions and corrections are functions of the active stream, with a low-rank "
-            "path beside attention alone"
-        ),
-    ),
-)
-"""Classes that no table can describe, with the part that is missing."""
