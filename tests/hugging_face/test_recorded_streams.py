@@ -35,8 +35,19 @@ CLASSES = [
     *("BertForMaskedLM", "GPTJForCausalLM", "CohereForCausalLM", "PhiForCausalLM", "FalconForCausalLM"),
     *("MixtralForCausalLM", "OPTForCausalLM", "GraniteForCausalLM"),
 ]
-SHIPPED = ["beam", "deepseek_v4", "doge", "zaya", "hy_v4", "qwen4_exp", "muse_spark", "glm5_next", "gemma4", "neomme",
-    "embedding_gemma2"]
+SHIPPED = [
+    "beam",
+    "deepseek_v4",
+    "doge",
+    "zaya",
+    "hy_v4",
+    "qwen4_exp",
+    "muse_spark",
+    "glm5_next",
+    "gemma4",
+    "neomme",
+    "embedding_gemma2",
+]
 
 
 def tokens(seq: int = 7) -> Tensor:

@@ -139,13 +139,17 @@ def test_sinks_columns_and_scores_are_read_together(sink: str, column: str) -> N
             for part in identities(model, tokens, room):
                 assert part.shift.abs().max() <= 1e-9 * part.read.abs().max(), (scores, room, part.name)
         mass = depth_matrix(model, tokens, "column").weights.sum(dim=1)
-        for layer, (part, attention) in enumerate(zip(identities(model, tokens, "column"), trace.attentions, strict=True)):
+        for layer, (part, attention) in enumerate(
+            zip(identities(model, tokens, "column"), trace.attentions, strict=True)
+        ):
             expected = reference(attention.problem).detach()
             torch.testing.assert_close(part.read, expected, rtol=0, atol=1e-12)
             ones = torch.ones_like(attention.problem.value)
             problem = with_value(attention.problem, ones)
             of_earlier = () if model.column is None else model.column.sources(layer)
-            values = tuple(torch.full_like(each, float(at < len(of_earlier))) for at, each in enumerate(problem.column_values))
+            values = tuple(
+                torch.full_like(each, float(at < len(of_earlier))) for at, each in enumerate(problem.column_values)
+            )
             kept = reference(replace(problem, column_values=values)).mean()
             torch.testing.assert_close(mass[layer], kept.detach(), rtol=0, atol=1e-12)
         assert bool(torch.allclose(mass, torch.ones(3).double())) is (sink == "none"), (scores, mass)

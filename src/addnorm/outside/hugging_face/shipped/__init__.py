@@ -9,7 +9,7 @@ layers that compute nothing; see `assembly.LayerProbe`.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor, nn
 
@@ -58,21 +58,12 @@ class ShippedBranch:
     """One branch of a layer of theirs."""
 
     body: nn.Module
-    role: Role
+    role: Role | Literal["tables"]
+    """`tables`: given all streams side by side [batch, seq, streams, width], it returns what each of them gets."""
     call: Call | None = None
     """Applies the body; None for `attend` or `transform`, by the role."""
     input_norm: nn.Module | None = None
     output_norm: nn.Module | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Missing:
-    """A part that keeps a class, or a configuration of it, from being loaded."""
-
-    part: str
-    """The part, in words that complete "expected no …"."""
-    field: str = ""
-    """Path in config.json of the field that asks for it; empty if every model of the class has it."""
 
 
 class ShippedClass:
@@ -108,8 +99,6 @@ class ShippedClass:
     stands for it."""
     entered: ClassVar[str] = ""
     """Name of the list of modules that makes further streams of the embeddings; the residual's open stands for it."""
-    missing: ClassVar[tuple[Missing, ...]] = ()
-    """Parts with which a model of the class is refused."""
 
     def norm(self, config: Any) -> Mapping[str, Any]:
         """The norm of the catalogue that branches' inputs have, with its settings; "rms" for norms that stay theirs."""

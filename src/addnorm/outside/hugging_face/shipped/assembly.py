@@ -4,7 +4,7 @@ import copy
 import inspect
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any, cast
 
@@ -21,7 +21,9 @@ from addnorm.model.forward_context import ForwardContext
 from addnorm.model.layer import Branch, ForeignBody, TransformerLayer
 from addnorm.model.transformer import Transformer
 from addnorm.outside.hugging_face.shipped import LayerInputs, ShippedBranch, ShippedClass, attend, transform
+from addnorm.outside.hugging_face.shipped.beside import BESIDE, ResidualBeside
 from addnorm.reduction import Reduction
+from addnorm.residual import Residual
 from addnorm.shape import Shape
 
 
@@ -57,7 +59,13 @@ class ShippedArchitecture(Architecture):
 
     shipped: str = ""
     """Name of the class."""
-    block: BlockSpec = field(default_factory=ShippedBlock)
+    block: ShippedBlock = field(default_factory=ShippedBlock)
+
+    def build_residual(self) -> Residual:
+        joined = tuple(tuple(role for role in layer if role != BESIDE) for layer in self.block.roles)
+        if joined == self.block.roles:
+            return super().build_residual()
+        return ResidualBeside(replace(self, block=ShippedBlock(roles=joined)).build_residual(), self.places)
 
 
 class ShippedCache(Cache):
@@ -140,7 +148,7 @@ class ShippedModel(Transformer):
         weight = stack.get_input_embeddings().weight
         self.residual = spec.build_residual().to(weight.device, weight.dtype)
         with torch.no_grad():
-            joint = table.fill(self.residual, stack)
+            joint = fill_joint(table, self.residual, stack)
         self.layers = nn.ModuleList(_layer(spec, layer, index) for index, layer in enumerate(parts))
         # `PreTrainedModel` finds layers by this name; the probes take their places, so that nothing is in the model twice.
         stack.layers = nn.ModuleList(LayerProbe(layer, returns_more=table.returns_more) for layer in stack.layers)
@@ -234,6 +242,11 @@ class ShippedModel(Transformer):
 
     def tie(self) -> None:
         """The class has tied its own matrices."""
+
+
+def fill_joint(table: ShippedClass, residual: Residual, stack: Any) -> Sequence[nn.Module | nn.Parameter]:
+    """Copy the numbers of a class's joint, and return the modules and parameters that they were in."""
+    return table.fill(residual.residual if isinstance(residual, ResidualBeside) else residual, stack)
 
 
 def joint_spec(table: ShippedClass, theirs: Any) -> ShippedArchitecture:

@@ -142,8 +142,12 @@ class Gemma3n(ShippedClass):
 
     kind, architecture, placement = "gemma3n_text", "Gemma3nForCausalLM", "sandwich"
     joint = ("residual", "altup")
-    theirs = "attention with shared keys and a value norm, sparse feed-forward branches, norms, tables of tokens per layer"
-    note = "The tables' branch writes to the streams that no layer computes on. In training the class clips coefficients."
+    theirs = (
+        "attention with shared keys and a value norm, sparse feed-forward branches, norms, tables of tokens per layer"
+    )
+    note = (
+        "The tables' branch writes to the streams that no layer computes on. In training the class clips coefficients."
+    )
     close = "altup_unembed_projections"
     entered = "altup_projections"
 
@@ -160,7 +164,10 @@ class Gemma3n(ShippedClass):
         }
 
     def fill(self, residual: Any, stack: Any) -> Sequence[nn.Module | nn.Parameter]:
-        for ours, projections in ((residual.entry, stack.altup_projections), (residual.exit, stack.altup_unembed_projections)):
+        for ours, projections in (
+            (residual.entry, stack.altup_projections),
+            (residual.exit, stack.altup_unembed_projections),
+        ):
             copy_rows(ours, [projection.weight for projection in projections])
         updates, paths = [layer.altup for layer in stack.layers], [layer.laurel for layer in stack.layers]
         copy_rows(residual.router, [update.modality_router.weight for update in updates])

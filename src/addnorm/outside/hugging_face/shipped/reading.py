@@ -42,7 +42,6 @@ def load_shipped(folder: Path, config: Mapping[str, Any]) -> ShippedModel:
     """
     table, where = TABLES[config["model_type"]], f"{folder / CONFIG}"
     cls = foreign_class(table, where)
-    require_parts(table, config, where)
     _require_fields(cls.config_class, config, where)
     weights = require_weights(folder)
     with torch.random.fork_rng([]):  # the class draws parameters before it reads them
@@ -83,23 +82,6 @@ def foreign_class(table: ShippedClass, where: str) -> Any:
             f"{where}: expected a Transformers with {table.architecture} (5.23), got {transformers.__version__}. Update it."
         )
     return cls
-
-
-def require_parts(table: ShippedClass, config: Mapping[str, Any], where: str) -> None:
-    """Require that a configuration asks for no part that is missing.
-
-    Raises:
-        InputError: it does; the message names the part.
-    """
-    fields: Any = config.get(table.text_config, {}) if table.text_config else config
-    for part in table.missing:
-        value = fields.get(part.field) if part.field else None
-        if not part.field or value:
-            path = ".".join(filter(None, (table.text_config, part.field)))
-            raise InputError(
-                f"{where}: $.{path}: expected no {part.part}, which addnorm has no room for, got {value!r}. "
-                "`addnorm audit` and `addnorm inspect --terms` take such a checkpoint as it is."
-            )
 
 
 def _require_fields(config_class: Any, config: Mapping[str, Any], where: str, path: str = "$") -> None:

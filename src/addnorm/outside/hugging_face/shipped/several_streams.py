@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 from addnorm.outside.hugging_face.shipped import (
     LayerInputs,
-    Missing,
     ShippedBranch,
     ShippedClass,
     copy_rows,
@@ -24,10 +23,9 @@ class Qwen4Exp(ShippedClass):
 
     kind, architecture, placement = "qwen4_exp_text", "Qwen4ExpForCausalLM", "none"
     joint = ("residual", "gated_streams")
-    theirs = "attention with an indexer, gated delta networks, experts"
-    note = "The norm is inside the read, so that branches have none of their own."
+    theirs = "attention with an indexer, gated delta networks, experts, tables of hashed n-grams"
+    note = "The norm is inside the read, so that branches have none of their own. Tables of n-grams read and write all streams."
     close = "hyper_connection_mixer"
-    missing = (Missing(part="tables of hashed n-grams in the streams", field="ple_layer_ids"),)
 
     def residual(self, config: Any) -> Mapping[str, Any]:
         return {
@@ -60,10 +58,24 @@ class Qwen4Exp(ShippedClass):
                     module(hidden_states=x, **given.without("conv_mask", "ple_input_ids"))
                 ),
             )
-        return attention, ShippedBranch(body=layer.mlp, role="feedforward")
+        branches = attention, ShippedBranch(body=layer.mlp, role="feedforward")
+        return (
+            branches if layer.ple is None else (ShippedBranch(body=layer.ple, role="tables", call=_tables), *branches)
+        )
 
     def final_norm(self, theirs: Any, stack: Any) -> nn.Module:
         return nn.Identity()
+
+
+def _tables(module: Any, x: Any, given: LayerInputs) -> Tensor:
+    arguments = given.arguments
+    added: Tensor = module(
+        x.flatten(-2),
+        arguments["ple_input_ids"],
+        arguments.get("past_key_values"),
+        conv_mask=arguments.get("conv_mask"),
+    )
+    return added.view_as(x)
 
 
 def _linear(module: Any, x: Any, given: LayerInputs) -> Tensor:
