@@ -143,7 +143,7 @@ SHIPPED_PRESETS: dict[str, Callable[[], ModelSpec]] = {
         logit_cap=30.0,
     ),
     "gemma3n": _made(
-        f"""Google, Gemma 3n E4B: alternating updates of four streams with a low-rank path beside attention, sandwich norms, a
+        """Google, Gemma 3n E4B: alternating updates of four streams with a low-rank path beside attention, sandwich norms, a
         norm on queries, keys and values, windows of 512 in four of five layers, capped logits. Differs from the source: all
         layers rotate with one base, no keys are shared between layers, no sparse feed-forward branches, no tables of tokens
         per layer.""",

@@ -27,7 +27,7 @@ class Updated(NamedTuple):
 
 class AltUpResidual(Residual):
     parameter_roles = {
-        **{name: "hidden_matrix" for name in ("entry", "exit", "router", "down", "up")},
+        **dict.fromkeys(("entry", "exit", "router", "down", "up"), "hidden_matrix"),
         "prediction": "table",
         "correction": "table",
         "late_scale": "vector",

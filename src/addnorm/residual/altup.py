@@ -1,4 +1,4 @@
-r"""AltUp as it is shipped: alternating updates whose weights depend on the active stream, and LAuReL beside a layer's first branch.
+r"""AltUp as it is shipped: alternating updates with weights by the active stream, and LAuReL beside a layer's first branch.
 
     X_0 = x;  X_i = E_i x * rms(x) / rms(E_i x)        x: embeddings; E = 1 at initialisation
     g(v) = tanh(R_l N(v) / d)
@@ -15,8 +15,8 @@ Why: streams that no layer computes on are predicted and corrected by what the c
 write what no layer is to compute on.
 
 Source: Gemma 3n, `Gemma3nTextAltUp` and `Gemma3nTextLaurelBlock` in Transformers,
-https://github.com/huggingface/transformers/blob/v5.23.0/src/transformers/models/gemma3n/modeling_gemma3n.py; Baykal et al. 2023,
-arXiv:2301.13310; Menghani et al. 2024, arXiv:2411.07501.
+https://github.com/huggingface/transformers/blob/v5.23.0/src/transformers/models/gemma3n/modeling_gemma3n.py; Baykal et al.
+2023, arXiv:2301.13310; Menghani et al. 2024, arXiv:2411.07501.
 Differs from the source: E, U, P, C, B and s start as above, in the source as matrices do and s at zero; n is a norm of its own,
 where the source takes that of the first branch; coefficients are nowhere clipped in training.
 """

@@ -11,7 +11,6 @@ from addnorm.outside.hugging_face.shipped import (
     LayerInputs,
     ShippedBranch,
     ShippedClass,
-    attend,
     copy_rows,
     first,
 )
