@@ -53,8 +53,13 @@ class AltUp(ResidualSpec):
 
     @classmethod
     def reduces_to(cls) -> tuple[Reduction, ...]:
-        still = {"prediction": 0.0, "correction": 0.0, "entry": "start", "exit": "start"}
-        return (Reduction(settings={"rank": 0}, parameters=still, to={"residual": "add"}),)
+        return (
+            Reduction(
+                settings={"rank": 0},
+                parameters={"prediction": 0.0, "correction": 0.0, "entry": "start", "exit": "start"},
+                to={"residual": "add"},
+            ),
+        )
 
     def refused_sockets(self) -> Mapping[str, str]:
         return {"stream": "there is more than one stream"}

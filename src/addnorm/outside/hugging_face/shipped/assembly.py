@@ -202,7 +202,8 @@ class ShippedModel(Transformer):
             named |= {"use_cache": cache is not None, "past_key_values": None if cache is None else cache.theirs}
         self.stack(input_ids=tokens, **named)
         probes = cast(list[LayerProbe], list(self.stack.layers))
-        hidden, passed_on = probes[0].hidden, dict[str, Any]()
+        hidden = probes[0].hidden
+        passed_on: dict[str, Any] = {}
         assert hidden is not None  # kept by the pass
         given = [LayerInputs(arguments=probe.arguments, passed_on=passed_on) for probe in probes]
         for probe in probes:
@@ -224,6 +225,8 @@ class ShippedModel(Transformer):
             cache=cache,
             replays=False,
             tokens=tokens,
+            buffers=self.score_buffers,
+            products=self.product_buffers,
             foreign=given,
             tracing=tracing,
         )

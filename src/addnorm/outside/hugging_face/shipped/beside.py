@@ -27,7 +27,7 @@ class ResidualBeside(Residual):
         self.joined = {index: number for number, index in enumerate(joined)}
 
     @property
-    def frozen(self) -> bool:  # type: ignore[override]  # weights are those of the residual inside
+    def frozen(self) -> bool:
         return self.residual.frozen
 
     @frozen.setter
