@@ -18,11 +18,11 @@ from addnorm.model.trace import Trace
 from addnorm.model.transformer import Transformer
 from addnorm.study.foreign import logits_of
 
-__all__ = ["EarlyExit", "early_exits"]
+__all__ = ["ModelExit", "early_exits"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class EarlyExit:
+class ModelExit:
     """The model that ends after some of its layers: its final norm and head read the stream there."""
 
     layers: int
@@ -37,7 +37,7 @@ class EarlyExit:
 
 def early_exits(
     model: nn.Module, tokens: Int64[Tensor, "batch seq"], targets: Int64[Tensor, "batch seq"] | None = None
-) -> Sequence[EarlyExit]:
+) -> Sequence[ModelExit]:
     """Measure a model at every early exit; it is not changed.
 
     Of several streams an exit reads what the model's own close makes of them. `addnorm inspect` has the loss of every exit of a
@@ -118,9 +118,9 @@ def _predictions(logits: Tensor) -> Tensor:
     return logits.double().log_softmax(-1)
 
 
-def _exit(layers: int, made: Tensor, whole: Tensor, targets: Tensor | None) -> EarlyExit:
+def _exit(layers: int, made: Tensor, whole: Tensor, targets: Tensor | None) -> ModelExit:
     loss = None if targets is None else -float(made.gather(-1, targets[..., None]).mean())
-    return EarlyExit(
+    return ModelExit(
         layers=layers,
         divergence=float((whole.exp() * (whole - made)).sum(-1).mean()),
         agreement=float((made.argmax(-1) == whole.argmax(-1)).double().mean()),

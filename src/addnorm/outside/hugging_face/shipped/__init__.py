@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+import torch
 from torch import Tensor, nn
 
 from addnorm.residual import Read
@@ -43,9 +44,9 @@ def first(output: Any) -> Tensor:
     return result
 
 
-def attend(module: Any, x: Read, given: LayerInputs) -> Tensor:
-    """Call an attention that takes the stream and all that its layer takes."""
-    return first(module(hidden_states=x, **given.arguments))
+def attend(without: Sequence[str], module: Any, x: Read, given: LayerInputs) -> Tensor:
+    """Call an attention that takes the stream and all that its layer takes, but for some arguments."""
+    return first(module(hidden_states=x, **given.without(*without)))
 
 
 def transform(module: Any, x: Read, given: LayerInputs) -> Tensor:
@@ -82,6 +83,8 @@ class ShippedClass:
     """Path from the class to the model that embeds tokens and runs the layers."""
     text_config: ClassVar[str] = ""
     """Path in the configuration to the fields of the language model."""
+    withheld: ClassVar[tuple[str, ...]] = ()
+    """Arguments of a layer that its attention does not take."""
     returns_more: ClassVar[bool] = False
     """True if a layer returns the stream and something that the next layer takes."""
     placement: ClassVar[str] = "pre"
@@ -106,7 +109,8 @@ class ShippedClass:
 
     def residual(self, config: Any) -> Mapping[str, Any]:
         """The residual of the catalogue with its settings."""
-        return {"kind": "add"}
+        room, kind = self.joint
+        return {"kind": kind if room == "residual" else "add"}
 
     def fill(self, residual: Any, stack: Any) -> Sequence[nn.Module | nn.Parameter]:
         """Copy the numbers of the joint from the modules of the class, and return those modules and parameters."""
@@ -134,7 +138,8 @@ class ShippedClass:
 
     def logits(self, logits: Tensor, config: Any) -> Tensor:
         """The logits, of the head's output: caps and factors."""
-        return logits
+        cap: float | None = getattr(config, "final_logit_softcapping", None)
+        return logits if cap is None else torch.tanh(logits / cap) * cap
 
 
 def copy_rows(ours: Tensor, rows: Sequence[Tensor]) -> None:

@@ -5,6 +5,7 @@ import inspect
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from operator import attrgetter
 from typing import Any, cast
 
@@ -149,7 +150,7 @@ class ShippedModel(Transformer):
         self.residual = spec.build_residual().to(weight.device, weight.dtype)
         with torch.no_grad():
             joint = fill_joint(table, self.residual, stack)
-        self.layers = nn.ModuleList(_layer(spec, layer, index) for index, layer in enumerate(parts))
+        self.layers = nn.ModuleList(_layer(table, spec, layer, index) for index, layer in enumerate(parts))
         # `PreTrainedModel` finds layers by this name; the probes take their places, so that nothing is in the model twice.
         stack.layers = nn.ModuleList(LayerProbe(layer, returns_more=table.returns_more) for layer in stack.layers)
         for name in filter(None, (table.entered, table.close)):
@@ -282,14 +283,14 @@ def _spec(table: ShippedClass, config: Any, parts: Sequence[Sequence[ShippedBran
     )
 
 
-def _layer(spec: Architecture, parts: Any, index: int) -> TransformerLayer:
+def _layer(table: ShippedClass, spec: Architecture, parts: Any, index: int) -> TransformerLayer:
     roles = [part.role for part in parts]
-    branches = {_name(roles, number): _branch(part, index) for number, part in enumerate(parts)}
+    branches = {_name(roles, number): _branch(table, part, index) for number, part in enumerate(parts)}
     return TransformerLayer(spec.block.sites(index, spec.depth), branches)
 
 
-def _branch(part: ShippedBranch, index: int) -> Branch:
-    call = part.call or (attend if part.role == "attention" else transform)
+def _branch(table: ShippedClass, part: ShippedBranch, index: int) -> Branch:
+    call = part.call or (partial(attend, table.withheld) if part.role == "attention" else transform)
     return Branch(
         ForeignBody(part.body, call, index),
         input_norm=part.input_norm or nn.Identity(),

@@ -1,12 +1,13 @@
 """Tables of the Gemmas: sandwich norms, inputs of every layer beside the stream, several streams in one of them."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor, nn
 
-from addnorm.outside.hugging_face.shipped import LayerInputs, ShippedBranch, ShippedClass, attend, copy_rows
-from addnorm.outside.hugging_face.shipped.one_stream import _capped, _in_sandwich
+from addnorm.outside.hugging_face.shipped import ShippedBranch, ShippedClass, copy_rows
+from addnorm.outside.hugging_face.shipped.one_stream import _in_sandwich
 
 
 class _PerLayerTable(nn.Module):
@@ -32,26 +33,16 @@ def _with_table(layer: Any, parts: Any = None) -> tuple[ShippedBranch, ...]:
         layer: of Gemma.
         parts: module of the layer that has the table's parts; None for the layer itself.
     """
-    attention, feed_forward = _in_sandwich(layer)
-    attention = ShippedBranch(
-        body=attention.body,
-        role="attention",
-        input_norm=attention.input_norm,
-        output_norm=attention.output_norm,
-        call=lambda module, x, given: attend(
-            module, x, LayerInputs(arguments=given.without("per_layer_input"), passed_on=given.passed_on)
-        ),
-    )
     parts = layer if parts is None else parts
     if not parts.hidden_size_per_layer_input:
-        return attention, feed_forward
+        return _in_sandwich(layer)
     table = ShippedBranch(
         body=_PerLayerTable(parts),
         role="feedforward",
         output_norm=parts.post_per_layer_input_norm,
         call=lambda module, x, given: module(x, given.arguments["per_layer_input"]),
     )
-    return attention, feed_forward, table
+    return *_in_sandwich(layer), table
 
 
 class _Experts(nn.Module):
@@ -93,11 +84,9 @@ class Gemma4(ShippedClass):
 
     kind, architecture, placement = "gemma4_text", "Gemma4ForCausalLM", "sandwich"
     joint = ("residual", "affine")
+    withheld = ("per_layer_input",)
     theirs = "attention with shared keys and a value norm, experts, norms, tables of tokens per layer"
     note = "The factor of a layer is a buffer; under norms it only weighs later layers against earlier ones."
-
-    def residual(self, config: Any) -> Mapping[str, Any]:
-        return {"kind": "affine"}
 
     def fill(self, residual: Any, stack: Any) -> Sequence[nn.Module | nn.Parameter]:
         _fill_layer_factors(residual, stack)
@@ -106,11 +95,8 @@ class Gemma4(ShippedClass):
     def branches(self, layer: Any, index: int) -> Sequence[ShippedBranch]:
         attention, feed_forward, *table = _with_table(layer)
         if layer.enable_moe_block:
-            feed_forward = ShippedBranch(body=_Experts(layer), role="feedforward", output_norm=feed_forward.output_norm)
+            feed_forward = replace(feed_forward, body=_Experts(layer), input_norm=None)
         return attention, feed_forward, *table
-
-    def logits(self, logits: Tensor, config: Any) -> Tensor:
-        return _capped(logits, config.final_logit_softcapping)
 
 
 class EmbeddingGemma2(ShippedClass):
@@ -119,12 +105,10 @@ class EmbeddingGemma2(ShippedClass):
     kind, architecture, placement, objective = "embedding_gemma2", "EmbeddingGemma2Model", "sandwich", "masked"
     stack, text_config = "language_model", "text_config"
     joint = ("residual", "affine")
+    withheld = ("per_layer_input",)
     theirs = "attention with a value norm, feed-forward branches, norms, inputs per layer from the embeddings"
     note = "The class has no logits: the model returns its embedding of every token."
     beside = (r"(vision_tower|embed_vision|audio_tower|embed_audio)\..*",)
-
-    def residual(self, config: Any) -> Mapping[str, Any]:
-        return {"kind": "affine"}
 
     def fill(self, residual: Any, stack: Any) -> Sequence[nn.Module | nn.Parameter]:
         _fill_layer_factors(residual, stack)
@@ -142,6 +126,7 @@ class Gemma3n(ShippedClass):
 
     kind, architecture, placement = "gemma3n_text", "Gemma3nForCausalLM", "sandwich"
     joint = ("residual", "altup")
+    withheld = ("per_layer_input",)
     theirs = (
         "attention with shared keys and a value norm, sparse feed-forward branches, norms, tables of tokens per layer"
     )
@@ -191,6 +176,3 @@ class Gemma3n(ShippedClass):
 
     def branches(self, layer: Any, index: int) -> Sequence[ShippedBranch]:
         return _with_table(layer)
-
-    def logits(self, logits: Tensor, config: Any) -> Tensor:
-        return _capped(logits, config.final_logit_softcapping)

@@ -1,6 +1,7 @@
 """Tables of classes with one stream."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,10 +17,6 @@ from addnorm.outside.hugging_face.shipped import (
 )
 
 _TOWERS = (r"model\.(vision_tower|vision_adapter|vision_projection|audio_tower|multi_modal_projector)\..*",)
-
-
-def _capped(logits: Tensor, cap: float | None) -> Tensor:
-    return logits if cap is None else torch.tanh(logits / cap) * cap
 
 
 def _in_sandwich(layer: Any) -> tuple[ShippedBranch, ...]:
@@ -48,14 +45,8 @@ class Beam(ShippedClass):
     theirs = "gated attention, experts, norms"
     note = "The embeddings count as the first term, so that the first branch is the second."
 
-    def residual(self, config: Any) -> Mapping[str, Any]:
-        return {"kind": "depth_scaled"}
-
     def branches(self, layer: Any, index: int) -> Sequence[ShippedBranch]:
         return _in_sandwich(layer)
-
-    def logits(self, logits: Tensor, config: Any) -> Tensor:
-        return _capped(logits, config.final_logit_softcapping)
 
 
 class MuseSpark(ShippedClass):
@@ -84,7 +75,7 @@ class MuseSpark(ShippedClass):
         return _in_sandwich(layer)
 
     def logits(self, logits: Tensor, config: Any) -> Tensor:
-        return _capped(logits * config.output_multiplier, config.final_logit_softcapping)
+        return super().logits(logits * config.output_multiplier, config)
 
 
 class Doge(ShippedClass):
@@ -94,9 +85,6 @@ class Doge(ShippedClass):
     joint = ("residual", "stream_weight")
     theirs = "attention with a dynamic mask, experts, norms"
     note = "With `is_moe` the class's routing mixes tokens of a full pass: its own decoding differs from it too."
-
-    def residual(self, config: Any) -> Mapping[str, Any]:
-        return {"kind": "stream_weight"}
 
     def fill(self, residual: Any, stack: Any) -> Sequence[nn.Module | nn.Parameter]:
         weights = [weight for layer in stack.layers for weight in (layer.input_residual, layer.post_attention_residual)]
@@ -114,13 +102,11 @@ class Zaya(ShippedClass):
     """`ZayaForCausalLM`: affine residual."""
 
     kind, architecture = "zaya", "ZayaForCausalLM"
+    withheld = ("prev_router_hidden_states",)
     returns_more = True
     joint = ("residual", "affine")
     theirs = "attention with convolutions, experts whose routers pass states on, norms, affine map of the embeddings"
     note = "Of two shifts per branch one is redundant: only r s + h t matters. The class keeps its stream in float32."
-
-    def residual(self, config: Any) -> Mapping[str, Any]:
-        return {"kind": "affine"}
 
     def fill(self, residual: Any, stack: Any) -> Sequence[nn.Module | nn.Parameter]:
         scalings = [
@@ -135,17 +121,7 @@ class Zaya(ShippedClass):
 
     def branches(self, layer: Any, index: int) -> Sequence[ShippedBranch]:
         attention, experts = super().branches(layer, index)
-        return (
-            ShippedBranch(
-                body=attention.body,
-                role="attention",
-                input_norm=attention.input_norm,
-                call=lambda module, x, given: first(
-                    module(hidden_states=x, **given.without("prev_router_hidden_states"))
-                ),
-            ),
-            ShippedBranch(body=experts.body, role="feedforward", input_norm=experts.input_norm, call=_route),
-        )
+        return attention, replace(experts, call=_route)
 
 
 class AXK2(ShippedClass):
@@ -160,10 +136,7 @@ class AXK2(ShippedClass):
         return {"kind": "gated", "rank": config.gated_norm_rank, "eps": config.rms_norm_eps}
 
     def branches(self, layer: Any, index: int) -> Sequence[ShippedBranch]:
-        return tuple(
-            ShippedBranch(body=part.body, role=part.role, input_norm=_as_ours(part.input_norm))
-            for part in super().branches(layer, index)
-        )
+        return tuple(replace(part, input_norm=_as_ours(part.input_norm)) for part in super().branches(layer, index))
 
     def fill(self, residual: Any, stack: Any) -> Sequence[nn.Module | nn.Parameter]:
         norms = [norm for layer in stack.layers for norm in (layer.input_layernorm, layer.post_attention_layernorm)]
@@ -237,15 +210,7 @@ class MistralLarge4(ShippedClass):
 
     def branches(self, layer: Any, index: int) -> Sequence[ShippedBranch]:
         attention, feed_forward = super().branches(layer, index)
-        return (
-            ShippedBranch(
-                body=attention.body, role="attention", input_norm=attention.input_norm, call=_attend_by_index
-            ),
-            feed_forward,
-        )
-
-    def logits(self, logits: Tensor, config: Any) -> Tensor:
-        return _capped(logits, config.final_logit_softcapping)
+        return replace(attention, call=_attend_by_index), feed_forward
 
 
 class _Unembedding(nn.Module):
@@ -264,6 +229,7 @@ class NeoMME(ShippedClass):
     """`NeoMMEForMaskedLM`: attention reads a mixture of the stream and the embeddings."""
 
     kind, architecture, objective = "neomme", "NeoMMEForMaskedLM", "masked"
+    withheld = ("initial_hidden_states",)
     joint = ("residual", "initial_state")
     theirs = "attention with value embeddings, norms, factorised embeddings and head"
     note = (
@@ -278,18 +244,6 @@ class NeoMME(ShippedClass):
         lambdas = [layer.lambdas for layer in stack.layers]
         copy_rows(residual.mixture, lambdas)
         return lambdas
-
-    def branches(self, layer: Any, index: int) -> Sequence[ShippedBranch]:
-        attention, feed_forward = super().branches(layer, index)
-        return (
-            ShippedBranch(
-                body=attention.body,
-                role="attention",
-                input_norm=attention.input_norm,
-                call=lambda module, x, given: first(module(x, **given.without("initial_hidden_states"))),
-            ),
-            feed_forward,
-        )
 
     def final_norm(self, theirs: Any, stack: Any) -> nn.Module:
         return _Unembedding(stack.final_norm, theirs.unembedding_projection)
