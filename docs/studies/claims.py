@@ -42,7 +42,8 @@ WORDS = {
         "open": "未决", "one batch": "只有一批", "again": "再次得到", "not again": "未再得到",
         "claimed": "与说法一致", "against": "与说法相反", "neutral": "来源未言正负",
         "proof holds": "已证明", "proof refuted": "已否定", "not run": "未做",
-        "answer": "**答案。** ", "counts": "共 {} 项说法：{}。", "count": "{status} {number} 项", "join": "；", "nats": "{} nat",
+        "answer": "**答案。** ", "counts": "共 {} 项说法：{}。", "count": "{status} {number} 项", "join": "；",
+        "nats": "{} nat",
     },
 }  # fmt: skip
 
@@ -94,7 +95,9 @@ def answer(report: str) -> str:
     paragraphs = []
     for language, words in WORDS.items():
         text = yaml.safe_load((HERE / "answers.yaml").read_text(encoding="utf-8"))[report][language].strip()
-        filled = words["answer"] + re.sub(r"\{(\w+) ([^{}]+)\}", lambda found: _size(found[1], found[2], words), text)
+        filled = words["answer"] + re.sub(
+            r"\{(\w+) ([^{}]+)\}", lambda found, words=words: _size(*found.groups(), words), text
+        )
         paragraphs.append(textwrap.fill(filled, 100, break_on_hyphens=False) if language == "en" else filled)
     return "\n\n".join(paragraphs) + "\n"
 
