@@ -17,6 +17,7 @@ from addnorm.reporting.sections.insight.rows import checkpoint_table, insight_ta
 from addnorm.reporting.sections.insight.table import latex
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import CHECKPOINT_PAGE, MODEL_PAGE, View
+from addnorm.store.measured import SKIPPED
 from addnorm.words import Phrases, phrases
 
 _OF_CHECKPOINTS = "Each checkpoint on the text that it was measured on"
@@ -134,6 +135,7 @@ class InsightSection(Section):
     in_report = "model"
     sources = frozenset({"study", "checkpoints"})
     run_files = (inspections.NAME, _AUDIT)
+    study_files = (SKIPPED,)
 
     @property
     def figures(self) -> Sequence[Figure]:  # type: ignore[override]
@@ -146,6 +148,7 @@ class InsightSection(Section):
             "insight": insight(snapshot, variant, view.language),
             "audited": audited(snapshot, variant),
             "command": inspect_command(snapshot, variant),
+            "reason": inspections.not_inspected(snapshot, phrases(view.language)).get(variant),
         }
 
     def files(self, snapshot: Snapshot) -> Mapping[str, str]:
