@@ -3,6 +3,7 @@
 import re
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from addnorm.errors import InputError, did_you_mean
@@ -106,7 +107,7 @@ class Names:
             further={name: given.get(name) for name in further},
         )
 
-    @property
+    @cached_property
     def required(self) -> dict[str, str]:
         """The columns that every row has to have."""
         # With a form of the runs' names, the column `variant` holds them, and they tell the seed.
@@ -119,11 +120,12 @@ class Names:
 
     def spelled(self, header: Sequence[str]) -> list[str]:
         """The header with the wanted spelling of required columns that are there in other capitals, once."""
-        folded = [column.casefold() for column in header]
         found = list(header)
-        for column in self.required.values():
-            if column not in header and folded.count(column.casefold()) == 1:
-                found[folded.index(column.casefold())] = column
+        if absent := self.lacking(header):
+            folded = [column.casefold() for column in header]
+            for column in absent.values():
+                if folded.count(column.casefold()) == 1:
+                    found[folded.index(column.casefold())] = column
         return found
 
     @property

@@ -131,10 +131,10 @@ def _separated(text: str, path: Path, names: Names, usual: str) -> tuple[list[Ru
             wide = names.runs_in(header)
             _require_once(wide, header, where)
             places = {} if wide else _places(header, names, where, after=records)
-        elif names.spelled(cells) != header and not _is_rule(cells):
+        elif (spelled := names.spelled(cells)) != header and not _is_rule(cells):
             if cells[0].startswith("#") and len(cells) != len(header):
                 continue
-            if not names.lacking(names.spelled(cells)):
+            if not names.lacking(spelled):
                 raise InputError(
                     f"{where}: expected a run, got the header of another table. Give its rows in the columns of the first one."
                 )

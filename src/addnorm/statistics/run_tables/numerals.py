@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 _INVISIBLE = "\ufeff\u200b\u200c\u200d\u2060\u200e\u200f\u00ad"
+_BLANK = _INVISIBLE + string.whitespace + "\u00a0\u2028\u2029\u202f\u3000\x85"
 _SPACES = re.compile(r"[\u00a0\u2000-\u200a\u202f\u205f\u3000\u2028\u2029]")
 _SAME = str.maketrans(dict(zip("−﹣－＋．，％ｅＥ’", "---+.,%eE'", strict=True)))
 _EXPONENT = r"(?:[eE][+-]?\d+)?"
@@ -115,7 +116,7 @@ def whole(value: object) -> int:
 
 def stripped(text: str) -> str:
     """The text without spaces and invisible characters at its ends."""
-    return text.strip(_INVISIBLE + string.whitespace + "\u00a0\u2028\u2029\u202f\u3000\x85")
+    return text.strip(_BLANK)
 
 
 def cleaned(text: str) -> str:
