@@ -266,7 +266,8 @@ def _last(rows: Sequence[Run]) -> Run:
             advice = "last row of each run" if run.step is None else "row of the run that ended"
             raise InputError(
                 f"{rows[1].where if run.step is None else run.where}: expected one run of variant {run.variant!r} at seed "
-                f"{run.seed}{step}, got a second one after {first.where}. Keep the {advice}."
+                f"{run.seed}{step}, got a second one after {first.where}. Keep the {advice}. If they differ in a setting, "
+                "name its column too: variant=model+NAME."
             )
     ordered = sorted(rows, key=lambda run: run.step or 0.0)
     with_loss = [run for run in ordered if run.loss is not None]

@@ -119,14 +119,25 @@ class Names:
         return {name: column for name, column in self.required.items() if column not in known}
 
     def spelled(self, header: Sequence[str]) -> list[str]:
-        """The header with the wanted spelling of required columns that are there in other capitals, once."""
+        """The header with the wanted spelling of required columns that are there in other capitals, once; behind it that of
+        the variant if several columns tell it."""
         found = list(header)
         if absent := self.lacking(header):
             folded = [column.casefold() for column in header]
             for column in absent.values():
                 if folded.count(column.casefold()) == 1:
                     found[folded.index(column.casefold())] = column
-        return found
+        return [*found, self.variant] if self._is_joined(found) else found
+
+    def _is_joined(self, known: Container[str]) -> bool:
+        parts = self.variant.split("+")
+        return len(parts) > 1 and self.variant not in known and all(part in known for part in parts)
+
+    def joined(self, cells: Mapping[str, object]) -> dict[str, object]:
+        """The cells with the variant's name where several columns tell it: `lr=0.1 norm=rms` of `lr+norm`."""
+        if not self._is_joined(cells):
+            return dict(cells)
+        return {**cells, self.variant: " ".join(f"{part}={cells[part]}" for part in self.variant.split("+"))}
 
     @property
     def tells_seed(self) -> bool:
