@@ -165,6 +165,13 @@ def _state(
             derived = _derived(call, read)
             if derived is not None:
                 return derived
+            try:
+                return _applied(call)
+            except NoRule:  # a product of weights and constants in which no datum has an axis of its own
+                derived = _derived(call, read, with_products=True)
+                if derived is None:
+                    raise
+                return derived
         return _applied(call)
     except NoRule:
         missing.setdefault(f"{node.target} at {source_of(node)[0]}")
@@ -207,7 +214,7 @@ def operand_of(value: Any, function: Callable[[Any], Any]) -> Any:
     return function(value)
 
 
-def _derived(call: Call, read: list[State]) -> State | None:
+def _derived(call: Call, read: list[State], *, with_products: bool = False) -> State | None:
     """A weight computed from weights and constants; None if a rule must decide."""
     operands = call.operands()
     if not isinstance(call.result, Tensor):
@@ -219,7 +226,7 @@ def _derived(call: Call, read: list[State]) -> State | None:
     if any(not isinstance(each.state, Weight) and not each.constant for each in operands):
         return None
     moving = [each for each in operands if isinstance(each.state, Weight)]
-    if call.name in ("linear", "matmul", "addmm", "mm", "bmm") and len(moving) == 1:
+    if not with_products and call.name in ("linear", "matmul", "addmm", "mm", "bmm") and len(moving) == 1:
         return None
     if call.result.numel() > _LARGEST_DERIVED:
         raise NoRule

@@ -17,7 +17,9 @@ from addnorm.redundancy.execution.generic_weights import generic
 from addnorm.redundancy.execution.inputs import Inputs
 from addnorm.redundancy.execution.observation import Observe, observed
 
-_FEWEST_CASES = 8
+FEWEST_CASES = 8
+MORE_CASES = 100
+"""Inputs of a model whose count is not clear from few: an expert that few tokens reach sees little of each of them."""
 _CHUNK = 64
 """Rows that are differentiated together."""
 
@@ -54,7 +56,14 @@ def generic_point(model: nn.Module, *, seed: int = 0) -> nn.Module:
     return made
 
 
-def jacobian(model: nn.Module, cases: Cases, observe: Observe, *, rows_per_parameter: float = 2.0) -> Jacobian:
+def jacobian(
+    model: nn.Module,
+    cases: Cases,
+    observe: Observe,
+    *,
+    rows_per_parameter: float = 2.0,
+    fewest_cases: int = FEWEST_CASES,
+) -> Jacobian:
     """Differentiate all observed outputs at the model's point.
 
     Of inputs with more outputs than are needed, random combinations are differentiated.
@@ -64,6 +73,7 @@ def jacobian(model: nn.Module, cases: Cases, observe: Observe, *, rows_per_param
         cases: inputs that the model takes.
         observe: the observed output.
         rows_per_parameter: rows to make, per parameter.
+        fewest_cases: number of inputs at least, where the model takes others than the given ones.
 
     Raises:
         InputError: no output depends on parameters.
@@ -78,7 +88,7 @@ def jacobian(model: nn.Module, cases: Cases, observe: Observe, *, rows_per_param
     count = sum(each.numel() for each in parameters)
     wanted = math.ceil(rows_per_parameter * count) + 50
     first = _outputs(model, cases(0)[1], observe)
-    number = max(_FEWEST_CASES, cases.sweep, math.ceil(wanted / max(1, first.numel()))) if cases.fresh else 1
+    number = max(fewest_cases, cases.sweep, math.ceil(wanted / max(1, first.numel()))) if cases.fresh else 1
     per_case = math.ceil(wanted / number)
     generator = torch.Generator().manual_seed(0)
     rows = [
