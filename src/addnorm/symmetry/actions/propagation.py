@@ -28,6 +28,8 @@ from addnorm.symmetry.actions.values import Fixed, Routed, Square, State, Value,
 _LOWER = frozenset({torch.float32, torch.float16, torch.bfloat16})
 _LARGEST_DERIVED = 4096
 """Largest number of entries of a weight that is computed from others."""
+_AT_ANY_STRIDE: Mapping[Any, Any] = {torch.ops.aten.view.default: torch.ops.aten.reshape.default}
+"""An attention in float64 may return other strides than the exported one, at which a view does not fit."""
 _KEEPING_SQUARES = frozenset({"mean", "sum", "to", "_to_copy", "alias"})
 
 
@@ -131,7 +133,7 @@ def _computed(node: fx.Node, numbers: Mapping[fx.Node, Any]) -> Any:
 
     arguments = fx.node.map_aggregate(node.args, plain)
     keywords = fx.node.map_aggregate(node.kwargs, plain)
-    target: Any = node.target
+    target: Any = _AT_ANY_STRIDE.get(node.target, node.target)
     if target is torch.ops.aten.copy.default:  # the functional form has no derivative
         given: Any = arguments
         made: Any = given[1].to(given[0].dtype).expand_as(given[0]).clone()

@@ -3,10 +3,12 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from addnorm.errors import InputError
@@ -78,10 +80,6 @@ def jacobian(
     Raises:
         InputError: no output depends on parameters.
     """
-    for module in model.modules():
-        if isinstance(module, nn.Embedding) and type(module).forward is nn.Embedding.forward:
-            # Training leaves the row of the padding token alone; its gradient is not zero for that.
-            module.padding_idx = None
     parameters = [each for each in model.parameters() if each.is_floating_point()]
     for each in parameters:
         each.requires_grad_(True)
@@ -158,9 +156,22 @@ def _without_derivative(
     return found
 
 
+class _PaddingRowRead(TorchFunctionMode):
+    """Derivatives of the row of the padding token, which training leaves alone, though the outputs depend on it."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        del types
+        if func is torch.nn.functional.embedding:
+            args, kwargs = (*args[:2], None, *args[3:]), {**(kwargs or {})}
+            kwargs.pop("padding_idx", None)
+        return func(*args, **(kwargs or {}))
+
+
 def _outputs(model: nn.Module, inputs: Inputs, observe: Observe) -> Tensor:
     # The fused operations have no batched backward pass.
-    with torch.enable_grad(), Float64Mode(), sdpa_kernel(SDPBackend.MATH):
+    with torch.enable_grad(), _PaddingRowRead(), Float64Mode(), sdpa_kernel(SDPBackend.MATH):
         tensors = observed(call(model, inputs), observe)
     floats = [each.double().flatten() for each in tensors if each.is_floating_point()]
     if not any(each.requires_grad for each in floats):
