@@ -141,7 +141,13 @@ CLASSES: dict[str, dict[str, Any]] = {
     "DiffLlamaForCausalLM": {"num_key_value_heads": 2},
     "OlmoeForCausalLM": {**EXPERTS, "pad_token_id": 0},
     "GraniteMoeForCausalLM": EXPERTS,
-    "ZayaForCausalLM": {**EXPERTS, "num_experts": 2, "num_experts_per_tok": 1, "router_hidden_size": 4, "pad_token_id": 0},
+    "ZayaForCausalLM": {
+        **EXPERTS,
+        "num_experts": 2,
+        "num_experts_per_tok": 1,
+        "router_hidden_size": 4,
+        "pad_token_id": 0,
+    },
     "Lfm2ForCausalLM": {
         "layer_types": ["conv", "full_attention"],
         "block_multiple_of": 1,
@@ -206,13 +212,13 @@ def reduced(name: str) -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
     return model, {"input_ids": MORE_TOKENS if given == "more" else TOKENS, **decoded}
 
 
-def measured(name: str) -> dict[str, Any]:
+def measured(name: str, *, points: int = 1) -> dict[str, Any]:
     """The entry of a class in the data file."""
     model, inputs = reduced(name)
     started = time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = addnorm.symmetries(model, inputs, points=1)
+        found = addnorm.symmetries(model, inputs, points=points)
     return {
         "parameters": found.parameters,
         "unread": found.unread,

@@ -21,6 +21,8 @@ from addnorm.symmetry.bases.change import Weights, put
 
 EXACT = 1e-9
 """Largest relative difference of outputs in float64."""
+BYTES = 2 * 4 + 8
+"""Memory of a certificate per number of a float32 model: the model, a copy of its own precision, and one in float64."""
 _ROUNDING_FACTOR = 8
 """Two models that round independently differ by up to the sum of their errors, and a representative with other sizes of weights
 rounds elsewhere: the largest error varies by a factor of a few."""
@@ -62,8 +64,7 @@ def rewritten(
 ) -> tuple[nn.Module, BasisCertificate]:
     """Return a copy of the model with changed weights in its own precision, and the certificate.
 
-    Beside the model there are at most a copy in float64 and one in its own precision, so that 16 bytes per number suffice
-    for float32 weights, and 12 for bfloat16.
+    Beside the model there are at most a copy in float64 and one in its own precision (`BYTES`).
 
     Args:
         model: any module; not changed.
