@@ -18,6 +18,8 @@ from addnorm.statistics.run_tables.numerals import is_missing, stripped
 SEPARATED = (".csv", ".tsv", ".txt", ".md")
 SUFFIXES = (*SEPARATED, ".jsonl", ".ndjson")
 _GZIP = b"\x1f\x8b"
+_SWANLAB = ["run_id", "experiment_name", "description", "project", "workspace", "timestamp", "logdir", "url"]
+"""First columns of the CSV writer of SwanLab. A later run adds a column to the header, and no cell to the rows before."""
 _ZIP = b"PK\x03\x04"
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _SEPARATORS = (",", ";", "\t", "|", " ")
@@ -127,23 +129,30 @@ def _separated(text: str, path: Path, names: Names, usual: str) -> tuple[list[Ru
                 if names.lacking(names.spelled(named)):
                     continue
                 cells = named
-            header = names.spelled(cells)
+            header, width = names.spelled(cells), len(cells)
             wide = names.runs_in(header)
             _require_once(wide, header, where)
             places = {} if wide else _places(header, names, where, after=records)
-        elif names.spelled(cells) != header and not _is_rule(cells):
+        elif (spelled := names.spelled(cells)) != header and not _is_rule(cells):
             if cells[0].startswith("#") and len(cells) != len(header):
                 continue
-            if not names.lacking(names.spelled(cells)):
+            if not names.lacking(spelled):
                 raise InputError(
                     f"{where}: expected a run, got the header of another table. Give its rows in the columns of the first one."
                 )
-            _require_fit(cells, header, where)
+            if header[: len(_SWANLAB)] == _SWANLAB:
+                cells += [""] * (width - len(cells))
+            _require_fit(cells, header[:width], where)
+            if wide or width < len(header):
+                row = names.joined(dict(zip(header[:width], cells, strict=False)))
             if wide:
-                rows += _of_runs(dict(zip(header, cells, strict=False)), names, wide, where)
-            else:
-                named = {header[place]: cells[place] for place in places.values()}
-                rows.append(RunRow(where, **_meant({name: header[place] for name, place in places.items()}, named)))
+                rows += _of_runs(row, names, wide, where)
+                continue
+            cells = cells if width == len(header) else [*cells[:width], str(row[names.variant])]
+            known = {name: cells[place] for name, place in places.items()}
+            if "state" in known:
+                known["state"] = ending(header[places["state"]], known["state"])
+            rows.append(RunRow(where, **known))
     if header is None:
         raise InputError(f"{path}, line 1: expected the names of the columns, got an empty file.")
     return rows, separator
@@ -256,11 +265,12 @@ def rows_of_object(record: Any, names: Names, where: str) -> list[RunRow]:
     if not isinstance(record, Mapping):
         got = repr(record) if len(repr(record)) <= 60 else f"{repr(record)[:60]}…"
         raise InputError(f"{where}: expected an object with {', '.join(names.required.values())}, got {got}.")
-    cells = dict(zip(names.spelled([*map(str, record)]), record.values(), strict=True))
+    cells = dict(zip(names.spelled([*map(str, record)]), record.values(), strict=False))
     if any(isinstance(value, Mapping) for value in cells.values()):
         flat = list(_flat(cells))
         cells = dict(flat)
         _require_once(cells.keys() & names.required.values(), [name for name, _ in flat], where)
+    cells = names.joined(cells)
     if wide := names.runs_in(tuple(cells)):
         return _of_runs(cells, names, wide, where)
     if lacking := names.lacking(cells):
