@@ -135,7 +135,7 @@ def _require_text(file: Path) -> int:
 
 
 def _others(folder: Path) -> list[str]:
-    """What lies in a folder and is not read; links to folders are not followed."""
+    """Files and links in a folder that are not read; links to folders are not followed."""
     walk = os.walk(folder)
     paths = [Path(root, name) for root, folders, files in walk for name in (*files, *folders)]
     left = [path for path in paths if not (path.is_file() and path.suffix == ".txt")]

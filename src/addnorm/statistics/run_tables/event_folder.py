@@ -36,7 +36,8 @@ def read_folder(folder: Path, names: Names) -> tuple[list[Run], str, list[Senten
         by_run.setdefault(path.parent.relative_to(folder).as_posix(), []).append(read_events(path))
     tags = sorted({tag for files in by_run.values() for file in files for tag in file.last})
     tag = _tag(tags, names, folder)
-    runs, notes, left_out, where = [], [], [], {}
+    runs, notes, left_out = [], [], []
+    where: dict[tuple[str, int], str] = {}
     for name, files in by_run.items():
         newest: LastValue | None = None
         for file in sorted(files, key=lambda file: (file.start, file.path.name)):
