@@ -249,7 +249,9 @@ def _set_apart(ranking: Ranking) -> list[Sentence]:
     shown: Sequence[str] = ranking.set_apart
     if len(shown) > _MOST_NAMED:
         shown = sorted(shown, key=known.__getitem__, reverse=True)[:_MOST_NAMED]
-    each = listed("and" if shown is ranking.set_apart else "comma", (say(code, variant=name, sd=known[name]) for name in shown))
+    each = listed(
+        "and" if shown is ranking.set_apart else "comma", (say(code, variant=name, sd=known[name]) for name in shown)
+    )
     if len(shown) < len(ranking.set_apart):
         each = say("open_and_more", named=each, more=len(ranking.set_apart) - len(shown))
     return [
