@@ -550,7 +550,9 @@ EXPLAINED_RUN = _object(
         "Pairs of numbers whose gradients are the same.",
     ),
     directions=_about(_list(_object(parameters=TEXTS, coefficients=_list(NUMBER))), "Moves that change no output."),
-    gauges=TEXTS, too_few_steps=TEXTS, undriven=_about(TEXTS, "Numbers that no gradient reached."),
+    gauges=_about(TEXTS, "Groups of learned numbers of which other parameters can absorb every change."),
+    absorbed_by=_about(_by_name(TEXTS), "By gauge, the families of `addnorm audit --all` with directions that move it."),
+    too_few_steps=TEXTS, undriven=_about(TEXTS, "Numbers that no gradient reached."),
 )  # fmt: skip
 SPREAD = _object(
     variant=TEXT, entry=TEXT, parameter=TEXT, seeds=WHOLE, final_mean=NUMBER, final_sd=MEASURED, effective_mean=NUMBER,
