@@ -255,6 +255,7 @@ def _costs_of_runs(folder: StudyFolder, *, time: bool) -> dict[str, float]:
     counted, costs = {} if time else counted_costs(folder), {}
     for run in folder.runs():
         batch, seq = _training(run).get("batch"), _training(run).get("seq")
+        per_token: Any
         if time:
             # The median over events, which neither a pause nor another program's minute moves.
             events = read_events(run.events_path, types=("train",))[0]
