@@ -23,7 +23,9 @@ A block is a comment that says what stands in it, the table, and `<!-- end -->`:
     <!-- learned NAME VARIANT WHAT --> coefficients WHAT of a variant, means over its seeds: a row per layer that reads, a
                                        column per layer that is read
     <!-- table NAME -->                rows of a script, as it printed them
-    <!-- claims LANGUAGE -->           the claims of claims.yaml with what their data say, in `en` or `zh`; see claims.py
+    <!-- claims LANGUAGE [REPORT] -->  the claims of claims.yaml with what their data say, in `en` or `zh`; see claims.py
+    <!-- counts LANGUAGE -->           how many of these claims were found again
+    <!-- answer REPORT -->             the sentences of answers.yaml with the numbers of their data, in both languages
 """
 
 import json
@@ -52,11 +54,13 @@ from addnorm.store.trend import trend
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))  # the test imports this file by its path
+from claims import answer, counts  # noqa: E402
 from claims import table as claims_table  # noqa: E402
 
 DATA = HERE / "data"
 BLOCK = re.compile(
-    r"<!-- (rank|sweep|trend|pairs|batches|across|signs|tuning|lengths|verdicts|cost|learned|table|claims) ([^>]*?) -->\n"
+    r"<!-- (rank|sweep|trend|pairs|batches|across|signs|tuning|lengths|verdicts|cost|learned|table|claims|counts|answer) "
+    r"([^>]*?) -->\n"
     r".*?<!-- end -->",
     flags=re.S,
 )
@@ -238,7 +242,11 @@ def block(kind: str, names: str) -> str:
     if kind == "learned":
         return coefficients(*names.split())
     if kind == "claims":
-        return claims_table(names)
+        return claims_table(*names.split())
+    if kind == "counts":
+        return counts(names)
+    if kind == "answer":
+        return answer(names)
     table = stored(names)
     return markdown([table["columns"], *table["rows"]])
 
