@@ -231,8 +231,10 @@ def test_early_exits_that_are_not_the_models_own_are_refused() -> None:
         addnorm.early_exits(shipped("inkling2"), tokens())
     with pytest.raises(InputError, match="Halving: expected logits that its last layer's output makes"):
         addnorm.early_exits(Halving(), tokens())  # its layers are branches
-    with pytest.raises(InputError, match="expected logits"):
-        addnorm.early_exits(shipped("embedding_gemma2"), tokens())
+    theirs = shipped("embedding_gemma2")
+    for model in (theirs, ShippedModel(TABLES["embedding_gemma2"], copy.deepcopy(theirs))):
+        with pytest.raises(InputError, match="expected logits"):
+            addnorm.early_exits(model, tokens())
     with pytest.raises(InputError, match=r"targets: expected the shape of tokens, \[2, 7\], got \[2, 6\]"):
         addnorm.early_exits(Halving(), tokens(), tokens()[:, 1:])
 
