@@ -77,9 +77,7 @@ def remember(out: Path, plugins: Iterable[str]) -> None:
         )
         _trust(sha256)
     if known:
-        entries = [
-            {**vars(each), "copy": each.copy.relative_to(out / FOLDER).as_posix()} for each in known.values()
-        ]
+        entries = [{**vars(each), "copy": each.copy.relative_to(out / FOLDER).as_posix()} for each in known.values()]
         write_json(out / FOLDER / _RECORD, {"plugins": entries})
 
 
