@@ -40,6 +40,7 @@ _HOMES = {
     "ablate": "addnorm.insight.ablation",
     "depth_matrix": "addnorm.insight.depth",
     "identities": "addnorm.insight.depth",
+    "early_exits": "addnorm.insight.early_exits",
     "equal_to": "addnorm.insight.port",
     "extrapolate": "addnorm.insight.extrapolation.extrapolate",
     "report": "addnorm.reporting.report",
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from addnorm.insight.ablation import ablate as ablate
     from addnorm.insight.depth import depth_matrix as depth_matrix
     from addnorm.insight.depth import identities as identities
+    from addnorm.insight.early_exits import early_exits as early_exits
     from addnorm.insight.extrapolation.extrapolate import extrapolate as extrapolate
     from addnorm.insight.inspect import inspect as inspect
     from addnorm.insight.port import equal_to as equal_to
@@ -102,6 +104,7 @@ __all__ = [
     "audit",
     "depth_matrix",
     "downstream",
+    "early_exits",
     "equal_to",
     "equivalent",
     "explain",

@@ -20,7 +20,7 @@ from addnorm.redundancy.graph.export import NotExported, export
 from addnorm.redundancy.result import class_name
 from addnorm.symmetry.actions.equations import IllConditioned
 from addnorm.symmetry.counting import LARGEST
-from addnorm.symmetry.families import COUNTED, stream_scale
+from addnorm.symmetry.families import COUNTED, STREAM_SCALE
 from addnorm.symmetry.moves import Comparison, carried
 from addnorm.symmetry.numeric.jacobian import Jacobian, generic_point, jacobian, scope
 from addnorm.symmetry.numeric.null_space import NullSpace, effects, null_space, orthonormal, unexplained
@@ -265,7 +265,7 @@ def _families(
     """Count each family by the directions that those before it do not span, and its members in the same way."""
     spanned = torch.zeros(tangents.shape[0], 0, dtype=torch.float64)
     families = []
-    for name in (each.NAME for each in COUNTED):
+    for name in (rule.name for rule in COUNTED):
         groups: dict[tuple[str, ...], list[int]] = {}
         for at, direction in enumerate(directions):
             if direction.family == name:
@@ -298,7 +298,7 @@ def _unseen(nearly: Structure, claimed: Tensor, space: NullSpace, derivative: Ja
         # The measured null space has the last word on what float64 tells apart.
         if is_new and float((space.basis.T @ rest).norm()) > (1 - 1e-6) * float(rest.norm()):
             known = torch.cat([known, (rest / rest.norm())[:, None]], 1)
-            kept.append(replace(nearly.directions[at], family=stream_scale.NAME))
+            kept.append(replace(nearly.directions[at], family=STREAM_SCALE.name))
     return tuple(kept)
 
 

@@ -8,8 +8,7 @@ from addnorm.reporting.figure import Figure, Rows
 from addnorm.reporting.formats.numbers import mean, mean_of_known
 from addnorm.reporting.formats.table import Column, ResultTable, dashed
 from addnorm.reporting.layer_panel import LayerPanel, layer_panel, layer_values
-from addnorm.reporting.measure import LayerMeasure
-from addnorm.reporting.measures import measures
+from addnorm.reporting.measures import LayerMeasure, measures
 from addnorm.reporting.reading import inspections
 from addnorm.reporting.reading.checkpoints import inspect_command, missing_in
 from addnorm.reporting.reading.study_files import content_of
