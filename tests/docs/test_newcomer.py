@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
 from test_tutorial import parts
 
 ROOT = Path(__file__).parents[2]
