@@ -120,7 +120,7 @@ def _proven(model: nn.Module, point: nn.Module, bound: Inputs, derivative: Jacob
     tangents = made.tangents(made.directions)
     tangents[derivative.unread] = 0
     kept = confirmed(derivative.matrix, tangents) & (tangents != 0).any(0)
-    families: dict[str, list[Tensor]] = {each.NAME: [] for each in COUNTED}
+    families: dict[str, list[Tensor]] = {rule.name: [] for rule in COUNTED}
     for at in torch.nonzero(kept).flatten().tolist():
         families[made.directions[at].family].append(tangents[:, at])
     return {family: torch.stack(each, 1) for family, each in families.items() if each}

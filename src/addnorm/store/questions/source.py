@@ -255,6 +255,7 @@ def _costs_of_runs(folder: StudyFolder, *, time: bool) -> dict[str, float]:
     counted, costs = {} if time else counted_costs(folder), {}
     for run in folder.runs():
         batch, seq = _training(run).get("batch"), _training(run).get("seq")
+        per_token: Any
         if time:
             # The median over events, which neither a pause nor another program's minute moves.
             events = read_events(run.events_path, types=("train",))[0]
@@ -269,6 +270,11 @@ def _costs_of_runs(folder: StudyFolder, *, time: bool) -> dict[str, float]:
 
 def columns_of_no_table(path: Path, given: str = "columns are given") -> InputError:
     """The error for columns, or what they hold, that are named for results of addnorm's own form."""
+    if path.is_dir() and not (path / "study.json").exists():
+        return InputError(
+            f"{path}: expected a table of runs where {given}, got a folder without TensorBoard events, runs of W&B or SwanLab, "
+            "or logs of modded-nanogpt, nanoGPT or nanochat. Write the runs as one table, such as a CSV file."
+        )
     return InputError(
         f"{path}: expected a table of runs where {given}, got addnorm's own results. Leave the columns out."
     )
