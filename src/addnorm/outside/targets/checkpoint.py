@@ -126,17 +126,13 @@ def _require_unrelated(model: nn.Module, ignored: list[str], weights: Path) -> N
     modules = dict(model.named_modules())
     prefix = f"{getattr(model, 'base_model_prefix', '')}."
     for name in ignored:
-        parts = (
-            name.removeprefix(prefix).split(".")
-            if name.removeprefix(prefix).split(".")[0] in modules
-            else name.split(".")
-        )
-        inner = next(".".join(parts[:end]) for end in range(len(parts) - 1, -1, -1) if ".".join(parts[:end]) in modules)
         # The innermost module that the model has too. One with parameters of its own computes something else than the module
         # that was saved; a list of layers is longer in the file.
-        module = modules[inner]
-        own = inner and any(True for _ in module.parameters(recurse=False))
-        if not _HARMLESS.search(name) and (own or isinstance(module, nn.ModuleList)):
+        inner = name if name.partition(".")[0] in modules else name.removeprefix(prefix)
+        while inner not in modules:
+            inner = inner.rpartition(".")[0]
+        own = inner and any(True for _ in modules[inner].parameters(recurse=False))
+        if not _HARMLESS.search(name) and (own or isinstance(modules[inner], nn.ModuleList)):
             raise InputError(
                 f"{weights}: {name}: expected a weight of {type(model).__name__} with the settings of config.json, got one "
                 f"that it does not read, although it has {inner}, so that it is another model than was saved."
