@@ -31,6 +31,7 @@ SMALLER: dict[tuple[str, str], dict[str, Any]] = {
     ("residual", "kronecker_streams"): {"residual": {"kind": "kronecker_streams", "streams": 2}},
     ("residual", "gated_streams"): {"residual": {"kind": "gated_streams", "streams": 2, "rank": 2}},
     ("residual", "low_rank"): {"residual": {"kind": "low_rank", "rank": 2}},
+    ("residual", "altup"): {"residual": {"kind": "altup", "streams": 2, "rank": 1}},
     # Of many rounds, which nearly undo factors of rows and columns, float64 cannot tell what they leave.
     ("residual", "hyper_connections"): {
         "residual": {"kind": "hyper_connections", "streams": 2, "rounds": 1, "eps": 0.1}

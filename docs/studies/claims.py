@@ -1,11 +1,20 @@
-"""The table of claims: what the sources claim, what decides it, and whether a second batch of seeds finds it again.
+"""The table of claims, and the answers that the reports begin with.
+
+The table says what the sources claim, what decides it, and whether a second batch of seeds finds it again.
 
 No verdict is written by hand. claims.yaml names a difference; its verdict is the one that `addnorm rank` (or `extrapolate`)
 gives of data/NAME.json, and the second batch is data/NAME-second.json, seeds that the first batch did not have. A verdict
 of one batch is never called found again, and an undecided one never anything but open.
+
+answers.yaml has the two or three sentences that a report begins with. A verdict in them is written `{better DATA VARIANT
+REFERENCE}`, or `{better DATA VARIANT REFERENCE LENGTH}`: it is shown as the difference with its interval, and refused if the
+data have another verdict. `{once better DATA VARIANT REFERENCE}` adds that there is one batch, and is refused if there are two.
 """
 
 import json
+import re
+import textwrap
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +32,8 @@ WORDS = {
         "open": "open", "one batch": "one batch only", "again": "found again", "not again": "not found again",
         "claimed": "as claimed", "against": "against the claim", "neutral": "the source names no sign",
         "proof holds": "proved", "proof refuted": "refuted", "not run": "not run",
+        "answer": "**Answer.** ", "counts": "Of {} claims {}.", "count": "{number} {status}", "join": "; ", "comma": ", ",
+        "nats": "{} nats", "once": " (one batch)",
     },
     "zh": {
         "head": ["说法", "依据", "第一批种子", "第二批种子", "是否再次得到"],
@@ -31,29 +42,98 @@ WORDS = {
         "open": "未决", "one batch": "只有一批", "again": "再次得到", "not again": "未再得到",
         "claimed": "与说法一致", "against": "与说法相反", "neutral": "来源未言正负",
         "proof holds": "已证明", "proof refuted": "已否定", "not run": "未做",
+        "answer": "**答案。** ", "counts": "共 {} 项说法：{}。", "count": "{status} {number} 项", "join": "；", "comma": "，",
+        "nats": "{} nat", "once": "（只有一批）",
     },
 }  # fmt: skip
 
 
-def table(language: str) -> str:
-    """All claims as Markdown, one table for each source.
+def table(language: str, only: str | None = None) -> str:
+    """All claims as Markdown, one table for each source; or those of one report, in one table.
 
     Args:
         language: `en` or `zh`.
+        only: name of a report.
 
     Raises:
-        SystemExit: a claim names data, a variant or a file that does not exist.
+        SystemExit: a claim names data, a variant or a file that does not exist, or no claim is of that report.
     """
     words = WORDS[language]
-    parts = []
-    for source in yaml.safe_load((HERE / "claims.yaml").read_text(encoding="utf-8")):
-        rows = [words["head"], ["---"] * 5]
-        for claim in source["claims"]:
-            report = claim.get("report", source["report"])
-            rows.append([claim[language], *_cells(claim, report, words)])
-        lines = "".join(f"| {' | '.join(row)} |\n" for row in rows)
-        parts.append(f"### {source['source']}\n\n{lines}")
-    return "\n".join(parts)
+    head = [words["head"], ["---"] * 5]
+    if only is not None:
+        rows = [
+            [f"{source}: {claim[language]}", *_cells(claim, report, words)]
+            for source, report, claim in _claims()
+            if report == only
+        ]
+        if not rows:
+            raise SystemExit(f"claims.yaml: expected a claim of the report {only!r}, got none")
+        return _markdown([*head, *rows])
+    parts: dict[str, list[list[str]]] = {}
+    for source, report, claim in _claims():
+        parts.setdefault(source, head.copy()).append([claim[language], *_cells(claim, report, words)])
+    return "\n".join(f"### {source}\n\n{_markdown(rows)}" for source, rows in parts.items())
+
+
+def counts(language: str) -> str:
+    """How many claims were found again, and how many were not, as a sentence: the last column of the table, counted."""
+    words = WORDS[language]
+    found = Counter(_cells(claim, report, words)[-1] for _, report, claim in _claims())
+    order = ("again", "one batch", "not again", "open", "proof holds", "proof refuted")
+    ordered = sorted(found, key=lambda status: [status.startswith(str(words[name])) for name in order].index(True))
+    shown = [
+        words["count"].format(number=found[status], status=status.replace("; ", words["comma"])) for status in ordered
+    ]
+    text = words["counts"].format(found.total(), words["join"].join(shown))
+    return (textwrap.fill(text, 100) if language == "en" else text) + "\n"
+
+
+def answer(report: str) -> str:
+    """The sentences that a report begins with, in English and then in Chinese, with the numbers of the data.
+
+    Raises:
+        SystemExit: a sentence states a verdict that the data do not have, or names data or a pair that do not exist.
+    """
+    paragraphs = []
+    for language, words in WORDS.items():
+        text = yaml.safe_load((HERE / "answers.yaml").read_text(encoding="utf-8"))[report][language].strip()
+        filled = words["answer"] + re.sub(
+            r"\{(once )?(\w+) ([^{}]+)\}", lambda found, words=words: _size(*found.groups(), words), text
+        )
+        paragraphs.append(textwrap.fill(filled, 100, break_on_hyphens=False) if language == "en" else filled)
+    return "\n\n".join(paragraphs) + "\n"
+
+
+def _size(once: str | None, verdict: str, pair: str, words: dict[str, Any]) -> str:
+    """Difference and interval in nats, `0.056 nats [0.023, 0.089]`: without a sign where the verdict names it."""
+    claim = {"lengths" if len(pair.split()) == 4 else "rank": pair}
+    found = difference(claim, "")
+    if found is None or found["verdict"] != verdict:
+        raise SystemExit(f"answers.yaml: {pair}: expected the verdict {found and found['verdict']}, got {verdict}")
+    if once and difference(claim, "-second") is not None:
+        raise SystemExit(f"answers.yaml: {pair}: there is a second batch. Leave `once` out, and say what it found.")
+    numbers = [found["difference"], *found["interval"]]
+    digits = max(3, 4 * (verdict == "equivalent"))
+    if verdict in ("better", "worse"):
+        middle, *ends = (f"{abs(number):.{digits}f}" for number in numbers)
+        low, high = sorted(ends)
+    else:
+        middle, low, high = (f"{number:+.{digits}f}".replace("-", "−") for number in numbers)
+    return f"{words['nats'].format(middle)} [{low}, {high}]{words['once'] if once else ''}"
+
+
+def _claims() -> list[tuple[str, str, dict[str, Any]]]:
+    """Every claim with its source and its report."""
+    sources = yaml.safe_load((HERE / "claims.yaml").read_text(encoding="utf-8"))
+    return [
+        (source["source"], claim.get("report", source["report"]), claim)
+        for source in sources
+        for claim in source["claims"]
+    ]
+
+
+def _markdown(rows: list[list[str]]) -> str:
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
 def _cells(claim: dict[str, Any], report: str, words: dict[str, Any]) -> list[str]:

@@ -1,6 +1,7 @@
 """The tables of the studies' reports: kept as small JSON files, written into the reports between their markers.
 
     python docs/studies/tables.py collect DIR NAME [LABEL]    a study's finished runs to data/NAME.json, beside those there
+    python docs/studies/tables.py collect DIR NAME@METRIC     another number of their last evaluation in place of the loss
     python docs/studies/tables.py lengths DIR NAME            what `addnorm extrapolate DIR` left there to data/NAME.json
     python docs/studies/tables.py tuning DIR NAME             what tuning found in DIR to data/NAME.json
     python docs/studies/tables.py write [REPORT …]            every marked block of the reports anew; of all if none is named
@@ -23,7 +24,9 @@ A block is a comment that says what stands in it, the table, and `<!-- end -->`:
     <!-- learned NAME VARIANT WHAT --> coefficients WHAT of a variant, means over its seeds: a row per layer that reads, a
                                        column per layer that is read
     <!-- table NAME -->                rows of a script, as it printed them
-    <!-- claims LANGUAGE -->           the claims of claims.yaml with what their data say, in `en` or `zh`; see claims.py
+    <!-- claims LANGUAGE [REPORT] -->  the claims of claims.yaml with what their data say, in `en` or `zh`; see claims.py
+    <!-- counts LANGUAGE -->           how many of these claims were found again
+    <!-- answer REPORT -->             the sentences of answers.yaml with the numbers of their data, in both languages
 """
 
 import json
@@ -52,18 +55,20 @@ from addnorm.store.trend import trend
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))  # the test imports this file by its path
+from claims import answer, counts  # noqa: E402
 from claims import table as claims_table  # noqa: E402
 
 DATA = HERE / "data"
 BLOCK = re.compile(
-    r"<!-- (rank|sweep|trend|pairs|batches|across|signs|tuning|lengths|verdicts|cost|learned|table|claims) ([^>]*?) -->\n"
+    r"<!-- (rank|sweep|trend|pairs|batches|across|signs|tuning|lengths|verdicts|cost|learned|table|claims|counts|answer) "
+    r"([^>]*?) -->\n"
     r".*?<!-- end -->",
     flags=re.S,
 )
 SIGNS = {"better": "better", "worse": "worse", "equivalent": "equal", "undecided": "?", "failed": "failed", None: "-"}
 
 
-def collect(folder: Path, to: Path, label: str = "") -> None:
+def collect(folder: Path, to: Path, label: str = "", metric: str = "loss") -> None:
     """Write a study's ended runs in the form that `addnorm rank FILE.json` reads.
 
     A long study is trained in slices, perhaps each in a folder of its own (`--set seeds=[3]`): runs that the file has
@@ -74,7 +79,7 @@ def collect(folder: Path, to: Path, label: str = "") -> None:
         SystemExit: the file has runs of another study or text.
     """
     study = StudyFolder(folder)
-    ended = [result for result in results(study) if result.state in ("finished", "failed")]
+    ended = [result for result in results(study, metric) if result.state in ("finished", "failed")]
     runs = [
         {
             "run": result.run,
@@ -238,7 +243,11 @@ def block(kind: str, names: str) -> str:
     if kind == "learned":
         return coefficients(*names.split())
     if kind == "claims":
-        return claims_table(names)
+        return claims_table(*names.split())
+    if kind == "counts":
+        return counts(names)
+    if kind == "answer":
+        return answer(names)
     table = stored(names)
     return markdown([table["columns"], *table["rows"]])
 
@@ -427,7 +436,8 @@ def markdown(rows: list[list[str]]) -> str:
 def main(arguments: list[str]) -> int:
     match arguments:
         case ["collect", folder, name, *label]:
-            collect(Path(folder), DATA / f"{name}.json", " ".join(label))
+            file, _, metric = name.partition("@")
+            collect(Path(folder), DATA / f"{file}.json", " ".join(label), metric or "loss")
         case ["lengths", folder, name]:
             collect_lengths(Path(folder), DATA / f"{name}.json")
         case ["tuning", folder, name]:

@@ -34,12 +34,14 @@ _HOMES = {
     "rule": "addnorm.store.questions.rule",
     "downstream": "addnorm.store.questions.downstream",
     "speedup": "addnorm.store.questions.speedup",
+    "predict_largest": "addnorm.store.questions.prediction",
     "explain": "addnorm.insight.scalars.explain",
     "inspect": "addnorm.insight.inspect",
     "scale_check": "addnorm.insight.scale_check",
     "ablate": "addnorm.insight.ablation",
     "depth_matrix": "addnorm.insight.depth",
     "identities": "addnorm.insight.depth",
+    "early_exits": "addnorm.insight.early_exits",
     "equal_to": "addnorm.insight.port",
     "extrapolate": "addnorm.insight.extrapolation.extrapolate",
     "report": "addnorm.reporting.report",
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
     from addnorm.insight.ablation import ablate as ablate
     from addnorm.insight.depth import depth_matrix as depth_matrix
     from addnorm.insight.depth import identities as identities
+    from addnorm.insight.early_exits import early_exits as early_exits
     from addnorm.insight.extrapolation.extrapolate import extrapolate as extrapolate
     from addnorm.insight.inspect import inspect as inspect
     from addnorm.insight.port import equal_to as equal_to
@@ -82,6 +85,7 @@ if TYPE_CHECKING:
     from addnorm.redundancy import lint as lint
     from addnorm.reporting.report import report as report
     from addnorm.store.questions.downstream import downstream as downstream
+    from addnorm.store.questions.prediction import predict_largest as predict_largest
     from addnorm.store.questions.rule import rule as rule
     from addnorm.store.questions.speedup import speedup as speedup
     from addnorm.store.trend import trend as trend
@@ -102,6 +106,7 @@ __all__ = [
     "audit",
     "depth_matrix",
     "downstream",
+    "early_exits",
     "equal_to",
     "equivalent",
     "explain",
@@ -120,6 +125,7 @@ __all__ = [
     "noise",
     "open_runs",
     "patch",
+    "predict_largest",
     "preset",
     "rank",
     "report",

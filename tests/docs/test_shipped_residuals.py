@@ -10,7 +10,7 @@ import pytest
 import transformers
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-from addnorm.outside.hugging_face.shipped.reading import MISSING, TABLES
+from addnorm.outside.hugging_face.shipped.reading import TABLES
 
 DOCS = Path(__file__).parents[2] / "docs"
 MODELS = Path(transformers.__file__).parent / "models"
@@ -21,11 +21,6 @@ _SIGNS = (
     r"per_layer_input_gate",
 )
 """Words in a model's code by which its residual is not a sum of the stream and a branch."""
-_OTHERS = {
-    "gemma3n": "gemma3n_text",
-    "embedding_gemma2": "embedding_gemma2",
-}
-"""Folders whose model type has another name, or whose language model is that of another folder."""
 
 
 @pytest.fixture(scope="module")
@@ -65,13 +60,11 @@ def test_every_class_is_in_the_installed_transformers() -> None:
     for kind, table in TABLES.items():
         cls = getattr(transformers, table.architecture)
         assert kind == cls.config_class.model_type
-    for kind, (architecture, _) in MISSING.items():
-        assert getattr(transformers, architecture).config_class.model_type == kind
 
 
 def test_every_unusual_residual_of_the_installed_transformers_is_on_the_page() -> None:
     """A new class whose code has the words of an unusual residual is to be loaded, or named with what is missing."""
-    known = {kind.removesuffix("_text") for kind in (*TABLES, *MISSING)} | {*_OTHERS}
+    known = {kind.removesuffix("_text") for kind in TABLES}
     unusual = {
         file.parent.name
         for file in MODELS.glob("*/modeling_*.py")
@@ -79,6 +72,4 @@ def test_every_unusual_residual_of_the_installed_transformers_is_on_the_page() -
     }
     assert {"beam", "zaya", "inkling2", "deepseek_v4"} <= unusual
     assert unusual - known == set()
-    assert {
-        name for name in known - {*_OTHERS} if name not in CONFIG_MAPPING and f"{name}_text" not in CONFIG_MAPPING
-    } == set()
+    assert {name for name in known if name not in CONFIG_MAPPING and f"{name}_text" not in CONFIG_MAPPING} == set()

@@ -16,7 +16,7 @@ from addnorm.study.built_in import study_names, study_profiles
 from addnorm.study.loading import load_study
 
 FOLDER = Path(__file__).parents[2] / "docs" / "studies"
-PAGES = sorted(path for path in FOLDER.glob("*.md") if path.stem != "symmetries")  # its tables: tests/symmetry
+PAGES = sorted(path for path in FOLDER.glob("*.md") if path.stem != "symmetries")  # a page without verdicts
 REPORTS = [path for path in PAGES if not path.name.startswith("README")]
 """Pages of one study each; the others are the table of claims, in two languages."""
 DATA = sorted(path for path in (FOLDER / "data").glob("*.json") if path.stem != "symmetries")
@@ -168,7 +168,7 @@ def test_every_data_file_stands_in_a_report(tables: ModuleType) -> None:
         for joined in found[2].split()[
             : 1 if found[1] in ("learned", "pairs") else None : 2 if found[1] == "across" else 1
         ]
-        if ":" not in joined
+        if ":" not in joined and found[1] not in ("answer", "claims", "counts")
         for name in joined.partition("@")[0].split("+")
     }
     # The report on symmetries has no rankings: `docs/studies/symmetries.py` writes it, and tests/symmetry hold it.
@@ -187,7 +187,7 @@ def test_the_data_are_runs_of_the_built_in_study(path: Path) -> None:
 @pytest.mark.parametrize("report", REPORTS, ids=name_of)
 def test_the_commands_name_what_there_is(report: Path) -> None:
     text = report.read_text(encoding="utf-8").replace("\\\n", " ")
-    lines = [shlex.split(line.replace("$(", "").split(";")[0]) for line in re.findall(r"addnorm [a-z]+ .*", text)]
+    lines = [shlex.split(line.replace("$(", "").split(";")[0]) for line in re.findall(r"addnorm [a-z]+ [^`\n]*", text)]
     assert any(report.stem == study or report.stem.startswith(f"{study}-") for study in study_names())
     for _, command, first, *rest in [line for line in lines if len(line) > 2]:
         assert command in commands()
@@ -196,12 +196,54 @@ def test_the_commands_name_what_there_is(report: Path) -> None:
             assert load_study(first, profile=profile)
 
 
-@pytest.mark.parametrize("report", REPORTS, ids=name_of)
-def test_a_report_is_one_page_in_english_with_a_chinese_summary(report: Path, tables: ModuleType) -> None:
+@pytest.mark.parametrize("report", [*REPORTS, FOLDER / "symmetries.md"], ids=name_of)
+def test_a_report_begins_with_its_answer_and_ends_with_its_commands(report: Path, tables: ModuleType) -> None:
     text = report.read_text(encoding="utf-8")
-    assert text.splitlines()[2].startswith("**中文摘要。**")
-    prose = tables.BLOCK.sub("", text)
-    assert len(prose.splitlines()) < 170
+    assert text.splitlines()[2] == f"<!-- answer {report.stem} -->"
+    blocks = list(tables.BLOCK.finditer(text))
+    between = text[blocks[0].end() : blocks[1].start() if len(blocks) > 1 else text.index("<!-- tables -->")]
+    shown_next = between.strip().partition("\n")[0]
+    assert not shown_next or shown_next.startswith("!["), (
+        f"a figure or a table stands after the answer, got {shown_next!r}"
+    )
+    assert "**中文摘要。**" in text
+    before, commands = re.split(r"^## Commands\n", tables.BLOCK.sub("", text), flags=re.M)
+    assert len(re.sub(r"<!-- tables -->.*<!-- end of tables -->", "", before, flags=re.S).splitlines()) < 170
+    assert not re.search(r"^    (addnorm|python|for) ", before, re.M)
+    assert not re.search(r"^#", commands, re.M)
+    assert commands.count("    ")
+
+
+def test_an_answer_with_another_verdict_than_the_data_is_refused(
+    tables: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer, numbers = tables.answer, tables.answer.__globals__
+    assert "0.056 nats [0.023, 0.089]" in answer("realformer")
+    forged = {"en": "worse by {worse realformer-long realformer post}", "zh": ""}
+    (tmp_path / "answers.yaml").write_text(json.dumps({"realformer": forged}), encoding="utf-8")
+    monkeypatch.setitem(numbers, "HERE", tmp_path)
+    with pytest.raises(SystemExit, match="expected the verdict better, got worse"):
+        answer("realformer")
+    forged["en"] = "better by {once better realformer-long realformer post}"  # there is a second batch by now
+    (tmp_path / "answers.yaml").write_text(json.dumps({"realformer": forged}), encoding="utf-8")
+    with pytest.raises(SystemExit, match="there is a second batch"):
+        answer("realformer")
+
+
+def test_the_answer_on_symmetries_has_the_numbers_of_its_data(tables: ModuleType) -> None:
+    classes = json.loads((FOLDER / "data" / "symmetries.json").read_text(encoding="utf-8"))
+    share = {name: found["redundant"] / found["parameters"] for name, found in classes.items()}
+    low, high = min(share, key=share.__getitem__), max(share, key=share.__getitem__)
+    assert (low.startswith("Olmo2"), high.startswith("ViT")) == (True, True)
+    whole = sum(found["redundant"] == found["explained"] for found in classes.values())
+    llama, gpt2 = (classes[name] for name in ("LlamaForCausalLM", "GPT2LMHeadModel"))
+    numbers = [f"{share[low]:.0%}"[:-1], f"{share[high]:.0%}"[:-1]]
+    for found in (llama, gpt2):
+        numbers += [found["redundant"], found["parameters"]]
+    numbers += [whole, len(classes)]
+    english = tables.answer("symmetries").partition("\n\n")[0]
+    stated = [int(number) for number in re.findall(r"(?<![\w-])\d+", english) if number != "2"]
+    assert stated == [int(number) for number in numbers]
 
 
 def test_figures_are_small_and_shown() -> None:

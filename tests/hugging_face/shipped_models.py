@@ -131,6 +131,34 @@ CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
         sliding_window=4,
         layer_types=["sliding_attention", "full_attention", "sliding_attention", "full_attention"],
     ),
+    "gemma3n": _small(
+        "Gemma3nForCausalLM",
+        {},
+        head_dim=8,
+        hidden_size_per_layer_input=8,
+        vocab_size_per_layer_input=VOCAB,
+        num_kv_shared_layers=1,
+        sliding_window=4,
+        altup_num_inputs=3,
+        altup_active_idx=1,
+        laurel_rank=4,
+        activation_sparsity_pattern=[0.5, 0.0, 0.0, 0.5],
+        layer_types=["sliding_attention", "full_attention", "sliding_attention", "full_attention"],
+    ),
+    "embedding_gemma2": (
+        "EmbeddingGemma2Model",
+        {
+            "text_config": {
+                **_SIZES,
+                "head_dim": 8,
+                "hidden_size_per_layer_input": 8,
+                "embedding_dim": 24,
+                "sliding_window": 4,
+                "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "full_attention"],
+                "per_layer_config": {1: {"head_dim": 16, "num_key_value_heads": 1}},
+            },
+        },
+    ),
     "neomme": _small(
         "NeoMMEForMaskedLM",
         {},
@@ -148,7 +176,11 @@ CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
         shared_expert_intermediate_size=16,
         hc_count=2,
         hc_lowrank=4,
-        ple_layer_ids=[],
+        ple_layer_ids=[1, 3],
+        heads_per_ngram=2,
+        ngram_vocab_size_base=40,
+        make_ngram_vocab_size_divisible_by=2,
+        split_ngram_parts=1,
         layer_types=["linear_attention", "indexed_attention", "linear_attention", "indexed_attention"],
         linear_num_key_heads=2,
         linear_num_value_heads=2,
@@ -275,6 +307,13 @@ def shipped(case: str, seed: int = 0) -> Any:
 def tokens(batch: int = 2, seq: int = 11) -> Tensor:
     """Random ids without the three special ones."""
     return torch.randint(3, VOCAB, (batch, seq), generator=torch.Generator().manual_seed(5))
+
+
+def output(model: Any, ids: Tensor, **given: Any) -> Tensor:
+    """Logits of a class, or what it returns of a text in their place."""
+    returned = model(input_ids=ids, **given)
+    found: Tensor = returned.logits if "logits" in returned else returned.last_hidden_state
+    return found
 
 
 def with_plain_experts(*models: Any) -> None:

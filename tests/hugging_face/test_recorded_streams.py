@@ -1,18 +1,24 @@
-"""Identities and depth matrices of decoders that are not ours, from one recorded pass."""
+"""Identities, depth matrices and early exits of decoders that are not ours, from one recorded pass."""
 
+import copy
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import transformers
-from shipped_models import shipped
+from shipped_models import CONFIGS, shipped, with_plain_experts
 from torch import Tensor, nn
 
 import addnorm
 from addnorm.errors import InputError
 from addnorm.insight.depth.recorded import recorded_reads
+from addnorm.insight.probe import probe
+from addnorm.outside.hugging_face.shipped.assembly import ShippedModel
+from addnorm.outside.hugging_face.shipped.reading import TABLES
 from addnorm.redundancy.execution.float64 import Float64Mode
+from addnorm.study.foreign import logits_of
+from addnorm.training.objective import Batch
 
 SIZES: dict[str, Any] = {
     "vocab_size": 50,
@@ -35,7 +41,19 @@ CLASSES = [
     *("BertForMaskedLM", "GPTJForCausalLM", "CohereForCausalLM", "PhiForCausalLM", "FalconForCausalLM"),
     *("MixtralForCausalLM", "OPTForCausalLM", "GraniteForCausalLM"),
 ]
-SHIPPED = ["beam", "deepseek_v4", "doge", "zaya", "hy_v4", "qwen4_exp", "muse_spark", "glm5_next", "gemma4", "neomme"]
+SHIPPED = [
+    "beam",
+    "deepseek_v4",
+    "doge",
+    "zaya",
+    "hy_v4",
+    "qwen4_exp",
+    "muse_spark",
+    "glm5_next",
+    "gemma4",
+    "neomme",
+    "embedding_gemma2",
+]
 
 
 def tokens(seq: int = 7) -> Tensor:
@@ -154,3 +172,96 @@ def test_bad_input_is_refused_with_what_is_possible() -> None:
         addnorm.depth_matrix(Halving(), tokens(), "scores")
     with pytest.raises(InputError, match="reads token ids"):
         addnorm.identities(Halving(), tokens() + 100)
+
+
+@pytest.mark.parametrize("name", [name for name in CLASSES if name != "GPTJForCausalLM"])
+def test_an_early_exit_is_the_model_with_the_layers_before_it(name: str) -> None:
+    model = model_of(name).double()
+    with_plain_experts(model)
+    found = addnorm.early_exits(model, tokens(), tokens())
+    layers = next(module for module in model.modules() if isinstance(module, nn.ModuleList))
+    kept = list(layers)
+    assert [each.layers for each in found] == [0, 1, 2]
+    with torch.no_grad():
+        whole = model(tokens()).logits.log_softmax(-1)
+        for each in found:
+            del layers[:]
+            layers.extend(kept[: each.layers])
+            if hasattr(model.config, "num_hidden_layers"):
+                model.config.num_hidden_layers = each.layers
+            made = model(tokens()).logits.log_softmax(-1)
+            assert each.loss == pytest.approx(-made.gather(-1, tokens()[..., None]).mean().item(), abs=1e-12)
+            assert each.divergence == pytest.approx((whole.exp() * (whole - made)).sum(-1).mean().item(), abs=1e-12)
+            assert each.agreement == (made.argmax(-1) == whole.argmax(-1)).double().mean().item()
+    assert found[-1].divergence == 0 < found[1].divergence
+    assert found[-1].agreement == 1
+
+
+@pytest.mark.parametrize("name", [name for name in CONFIGS if name not in ("inkling2", "embedding_gemma2")])
+def test_early_exits_of_a_class_are_those_of_our_joint(name: str) -> None:
+    """Several streams included: what their class closes is what the residual's view is."""
+    theirs = shipped(name)
+    ours = ShippedModel(TABLES[theirs.config.model_type], copy.deepcopy(theirs)).eval()
+    one, other = (addnorm.early_exits(model, tokens(), tokens()) for model in (theirs, ours))
+    assert len(other) == 5
+    assert len(one) == (4 if name == "zaya" else 5)  # layers of Zaya return what routers pass on, too
+    for got, expected in zip(one, other[-len(one) :], strict=True):
+        assert got.layers == expected.layers
+        assert got.loss == pytest.approx(expected.loss, abs=1e-4)
+        assert got.divergence == pytest.approx(expected.divergence, abs=1e-4)
+    assert min(each.divergence for each in one[:-1]) > 1e-3
+
+
+@pytest.mark.parametrize("name", ["deepseek_v4", "gemma3n", "doge"])
+def test_inspected_exits_are_the_early_exits(name: str) -> None:
+    """The losses that `addnorm inspect` has of a checkpoint, several streams included."""
+    model, ids = shipped(name), tokens()
+    batch = Batch(inputs=ids[:, :-1], targets=ids[:, 1:], mask=None)
+    found = probe(model, [batch], [batch], logits_of)
+    expected = [each.loss for each in addnorm.early_exits(model, batch.inputs, batch.targets)]
+    losses = [row["exit_loss"] for row in found["layers"]]
+    assert losses == pytest.approx(expected[-len(losses) :], abs=1e-4)
+    assert len(losses) == 4
+    assert all(row["rms"] > 0 for row in found["layers"])
+
+
+def test_early_exits_that_are_not_the_models_own_are_refused() -> None:
+    # Its loop collects sums of blocks beside the layers.
+    with pytest.raises(InputError, match="Inkling2ForCausalLM: expected logits that its last layer's output makes"):
+        addnorm.early_exits(shipped("inkling2"), tokens())
+    with pytest.raises(InputError, match="Halving: expected logits that its last layer's output makes"):
+        addnorm.early_exits(Halving(), tokens())  # its layers are branches
+    theirs = shipped("embedding_gemma2")
+    for model in (theirs, ShippedModel(TABLES["embedding_gemma2"], copy.deepcopy(theirs))):
+        with pytest.raises(InputError, match="expected logits"):
+            addnorm.early_exits(model, tokens())
+    with pytest.raises(InputError, match=r"targets: expected the shape of tokens, \[2, 7\], got \[2, 6\]"):
+        addnorm.early_exits(Halving(), tokens(), tokens()[:, 1:])
+
+
+class Encoder(nn.Module):
+    """A module of a user's own, whose layers return the stream."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.head = nn.Embedding(50, 8), nn.Linear(8, 50)
+        self.layers = nn.ModuleList(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True) for _ in range(3))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.tokens(ids)
+        for layer in self.layers:
+            x = layer(x)
+        logits: Tensor = self.head(x)
+        return logits
+
+
+def test_early_exits_of_a_module_of_a_user() -> None:
+    model = Encoder()
+    found = addnorm.early_exits(model, tokens())
+    assert model.training  # left as it was
+    model.eval()
+    with torch.no_grad():
+        whole, first = model(tokens()).log_softmax(-1), model.head(model.tokens(tokens())).log_softmax(-1)
+    assert [each.loss for each in found] == [None] * 4
+    assert found[0].divergence == pytest.approx((whole.exp() * (whole - first)).sum(-1).mean().item(), rel=1e-4)
+    assert found[-1].divergence == pytest.approx(0, abs=1e-12)

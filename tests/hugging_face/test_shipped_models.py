@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from shipped_models import CONFIGS, in_float64, shipped, tokens, with_plain_experts
+from shipped_models import CONFIGS, in_float64, output, shipped, tokens, with_plain_experts
 from torch import Tensor
 from transformers import DynamicCache
 
 import addnorm
 from addnorm.errors import InputError
-from addnorm.outside.hugging_face.shipped.assembly import joint_spec
-from addnorm.outside.hugging_face.shipped.reading import MISSING, TABLES
+from addnorm.outside.hugging_face.shipped.assembly import fill_joint, joint_spec
+from addnorm.outside.hugging_face.shipped.reading import TABLES
 
 BOUND = 1e-9
 Pair = tuple[Any, Any]
-_CAUSAL = [case for case in CONFIGS if case != "neomme"]
+_CAUSAL = [case for case in CONFIGS if case not in ("neomme", "embedding_gemma2")]
 
 
 @pytest.fixture(scope="module")
@@ -66,8 +66,8 @@ def test_a_checkpoint_has_the_logits_of_its_class(case: str, pair: Callable[[str
     ids, real = tokens(), torch.ones(2, 11, dtype=torch.bool)
     real[0, :3] = False  # padding on the left
     with in_float64(theirs):
-        assert difference(ours(ids), theirs(input_ids=ids).logits) < BOUND
-        expected = theirs(input_ids=ids, attention_mask=real.long()).logits
+        assert difference(ours(ids), output(theirs, ids)) < BOUND
+        expected = output(theirs, ids, attention_mask=real.long())
         assert difference(ours(ids, padding=real)[real], expected[real]) < BOUND
 
 
@@ -77,8 +77,8 @@ def test_in_float32_logits_are_equal_to_rounding(case: str, pair: Callable[[str]
     theirs, ours = (copy.deepcopy(model).float() for model in pair(case))
     exact, (exact_model, _) = None, pair(case)
     with in_float64(exact_model):
-        exact = exact_model(input_ids=tokens()).logits
-    expected = theirs(input_ids=tokens()).logits
+        exact = output(exact_model, tokens())
+    expected = output(theirs, tokens())
     # Both have rounding errors; ours must be of the size of theirs, which the class's own error against float64 measures.
     # A branch whose choice of experts or keys flips by rounding would be larger in both.
     own = max(difference(expected.double(), exact), 20 * torch.finfo(torch.float32).eps * float(exact.abs().max()))
@@ -93,7 +93,7 @@ def test_cached_decoding_is_that_of_the_class_and_of_the_full_pass(case: str, pa
     pieces = [ids[:, :5], *ids[:, 5:].split(1, dim=1)]
     own, cache = DynamicCache(config=ours.config), ours.new_cache()
     with in_float64(theirs):
-        expected = [theirs(input_ids=piece, past_key_values=own, use_cache=True).logits for piece in pieces]
+        expected = [output(theirs, piece, past_key_values=own, use_cache=True) for piece in pieces]
         got = [ours(piece, cache=cache) for piece in pieces]
         assert difference(torch.cat(got, dim=1), torch.cat(expected, dim=1)) < BOUND
         assert difference(torch.cat(got, dim=1), ours(ids)) < BOUND
@@ -104,7 +104,7 @@ def test_cached_decoding_is_that_of_the_class_and_of_the_full_pass(case: str, pa
 def test_gradients_are_those_of_the_class(case: str, pair: Callable[[str], Pair]) -> None:
     theirs, ours = (copy.deepcopy(model) for model in pair(case))
     with in_float64(theirs):
-        for logits in (theirs(input_ids=tokens()).logits, ours(tokens())):
+        for logits in (output(theirs, tokens()), ours(tokens())):
             weights = torch.randn(logits.shape, generator=torch.Generator().manual_seed(1), dtype=logits.dtype)
             (logits * weights).sum().backward()
     pairs = [(ours.embedding.weight.grad, theirs.get_input_embeddings().weight.grad)]
@@ -129,7 +129,7 @@ def _as_ours(case: str, theirs: Any, number_of: Callable[[Any], Tensor | None]) 
     with torch.no_grad():
         for parameter in residual.parameters():
             parameter.zero_()
-        table.fill(residual, attrgetter(table.stack)(holder))
+        fill_joint(table, residual, attrgetter(table.stack)(holder))
     return {name: parameter.detach() for name, parameter in residual.named_parameters()}
 
 
@@ -139,7 +139,7 @@ def test_generation_is_that_of_the_class(case: str, pair: Callable[[str], Pair])
     with in_float64(theirs), torch.no_grad():
         ids = tokens(seq=4)
         for _ in range(4):
-            ids = torch.cat((ids, theirs(input_ids=ids).logits[:, -1:].argmax(-1)), dim=1)
+            ids = torch.cat((ids, output(theirs, ids)[:, -1:].argmax(-1)), dim=1)
         assert torch.equal(addnorm.generate(ours, tokens(seq=4), new_tokens=4), ids)
         cache = ours.new_cache()
         ours(tokens(seq=4), cache=cache)
@@ -163,12 +163,16 @@ def test_every_number_of_the_joint_changes_the_model(case: str, pair: Callable[[
             parameter.copy_(kept)
 
 
-@pytest.mark.parametrize("case", _CAUSAL)
+@pytest.mark.parametrize("case", CONFIGS)
 def test_reads_of_a_checkpoint_are_sums_of_its_sources(case: str, pair: Callable[[str], Pair]) -> None:
     theirs, ours = pair(case)
     with in_float64(theirs):
         matrix = addnorm.depth_matrix(ours, tokens())
+        parts = addnorm.identities(ours, tokens())
     assert len(matrix.reads) >= 2 * 4 + 1
+    for part in parts:
+        # An affine residual has shifts of its own, which no source contributes.
+        assert case == "zaya" or part.shift.abs().max() < BOUND * part.read.abs().max(), part.name
 
 
 def _changed(folder: Path, to: Path, **fields: Any) -> Path:
@@ -196,19 +200,6 @@ def test_what_is_not_read_is_refused_by_name(
 ) -> None:
     with pytest.raises(InputError, match=said):
         addnorm.load_hf(_changed(folder("doge"), tmp_path / "changed", **fields))
-
-
-def test_a_missing_part_is_named(folder: Callable[[str], Path], tmp_path: Path) -> None:
-    changed = _changed(folder("qwen4_exp"), tmp_path / "changed", ple_layer_ids=[1])
-    with pytest.raises(
-        InputError, match=r"\$.ple_layer_ids: expected no tables of hashed n-grams in the streams, .* \[1\]"
-    ):
-        addnorm.load_hf(changed)
-    for kind, (architecture, missing) in MISSING.items():
-        (tmp_path / kind).mkdir()
-        (tmp_path / kind / "config.json").write_text(json.dumps({"model_type": kind, "architectures": [architecture]}))
-        with pytest.raises(InputError, match=f"{architecture} cannot be loaded: expected no {missing.part[:40]}"):
-            addnorm.load_hf(tmp_path / kind)
 
 
 def test_a_parameter_without_a_place_is_refused(folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,3 +244,42 @@ def test_a_table_names_the_joint_that_it_builds(case: str, pair: Callable[[str],
     room, kind = ours.table.joint
     assert room == "position" or getattr(ours.spec, room).kind == kind
     assert ours.spec.shipped == CONFIGS[case][0]
+
+
+@pytest.mark.parametrize("case", CONFIGS)
+@torch.no_grad()
+def test_under_autocast_errors_are_of_the_size_of_those_of_the_class(case: str, pair: Callable[[str], Pair]) -> None:
+    theirs, ours = (copy.deepcopy(model).float() for model in pair(case))
+    exact = output(theirs, tokens())
+    with torch.autocast("cpu", torch.bfloat16):
+        expected, got = output(theirs, tokens()).float(), ours(tokens()).float()
+    # A choice of experts or keys that flips by rounding moves single positions, in the class as in ours: medians of them.
+    own, error, apart = (
+        float(each.abs().amax(-1).median()) for each in (expected - exact, got - exact, got - expected)
+    )
+    assert own > 0
+    assert max(error, apart) < 4 * own
+
+
+UNTRACED = ("qwen4_exp",)
+"""Classes whose own modules ask for numbers on the way, so that neither they nor ours are traced whole."""
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("case", CONFIGS)
+@torch.no_grad()
+def test_a_checkpoint_is_traced_whole(case: str, folder: Callable[[str], Path]) -> None:
+    theirs = getattr(transformers, CONFIGS[case][0]).from_pretrained(folder(case), dtype=torch.float32).eval()
+    ours = addnorm.load_hf(folder(case)).float()
+    expected = output(theirs, tokens())
+    torch.compiler.reset()
+    compiled = torch.compile(ours, backend="eager", fullgraph=True)
+    ways = [lambda: compiled(tokens()), lambda: torch.export.export(ours, (tokens(),)).module()(tokens())]
+    for way in ways:
+        if case in UNTRACED:
+            with pytest.raises(Exception, match="data-dependent"):
+                torch.export.export(theirs, (tokens(),))
+            with pytest.raises(Exception, match="data-dependent"):
+                way()
+        else:
+            assert difference(way(), expected) < 1e-4 * float(expected.abs().max())

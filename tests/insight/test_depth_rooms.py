@@ -1,5 +1,6 @@
 """Depth matrices of scores, values and columns, and what of a matrix is more than a scale."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,9 @@ from addnorm.bias import Biases
 from addnorm.catalogue import ROOMS
 from addnorm.errors import InputError
 from addnorm.insight.depth.matrix import READERS, depth_matrices, free_of_gauge, joined_rooms
+from addnorm.kernels.grouped_attention import with_value
+from addnorm.kernels.grouped_attention.normalisation import attention_of
+from addnorm.kernels.grouped_attention.reference import masked_scores, reference
 from addnorm.model.trace import Trace
 from addnorm.testing.laws import some_tokens, subject
 from addnorm.words import phrases
@@ -96,9 +100,6 @@ def test_summed_scores_are_those_that_attention_is_computed_from(layer: int) -> 
 @pytest.mark.parametrize("changes", [{}, {"sink": "logit", "score_cap": 5.0}], ids=["plain", "sink and cap"])
 def test_a_column_has_the_probabilities_of_attention(changes: dict[str, Any]) -> None:
     """Against the definition, in which a column's keys are further keys of which a row sees its own."""
-    from addnorm.kernels.grouped_attention.normalisation import attention_of
-    from addnorm.kernels.grouped_attention.reference import masked_scores, reference
-
     model, trace = subject(toy(column={"kind": "earlier", "most": 1}, **changes)), Trace()
     tokens = some_tokens(model.spec)
     model(tokens, trace=trace)
@@ -117,6 +118,43 @@ def test_a_column_has_the_probabilities_of_attention(changes: dict[str, Any]) ->
     assert found.weights[2, 1] > 1e-3
     with pytest.raises(InputError, match="the weights of column 'earlier' depend on them"):
         depth_matrix(model, room="column")
+
+
+@pytest.mark.parametrize("sink", ROOMS["sink"].kinds())
+@pytest.mark.parametrize("column", ROOMS["column"].kinds())
+def test_sinks_columns_and_scores_are_read_together(sink: str, column: str) -> None:
+    """A sink takes its share of every row, and no source has it, whichever way it gets into the softmax."""
+    refused = []
+    for scores in ROOMS["scores"].kinds():
+        try:
+            spec = toy(sink=sink, column=column, scores=scores)
+        except InputError:
+            refused.append(scores)
+            continue
+        model, trace = subject(spec), Trace()
+        tokens = some_tokens(spec)
+        model(tokens, trace=trace)
+        assert {*depth_matrices(model, tokens)} == {*joined_rooms(model)}
+        for room in READERS:
+            for part in identities(model, tokens, room):
+                assert part.shift.abs().max() <= 1e-9 * part.read.abs().max(), (scores, room, part.name)
+        mass = depth_matrix(model, tokens, "column").weights.sum(dim=1)
+        for layer, (part, attention) in enumerate(
+            zip(identities(model, tokens, "column"), trace.attentions, strict=True)
+        ):
+            expected = reference(attention.problem).detach()
+            torch.testing.assert_close(part.read, expected, rtol=0, atol=1e-12)
+            ones = torch.ones_like(attention.problem.value)
+            problem = with_value(attention.problem, ones)
+            of_earlier = () if model.column is None else model.column.sources(layer)
+            values = tuple(
+                torch.full_like(each, float(at < len(of_earlier))) for at, each in enumerate(problem.column_values)
+            )
+            kept = reference(replace(problem, column_values=values)).mean()
+            torch.testing.assert_close(mass[layer], kept.detach(), rtol=0, atol=1e-12)
+        assert bool(torch.allclose(mass, torch.ones(3).double())) is (sink == "none"), (scores, mass)
+    others = [kind for kind in ROOMS["scores"].kinds() if kind != "own"]
+    assert refused == (others if sink == "query" or column != "none" else [])
 
 
 def test_a_column_is_recorded_where_there_is_one() -> None:

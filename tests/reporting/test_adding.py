@@ -1,4 +1,4 @@
-"""Adding a section or a measure is adding files: pages, live updates, the report and its files know it."""
+"""A section is added by its files, a measure by an entry: pages, live updates, the report and its files know it."""
 
 import json
 from collections.abc import Iterator
@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 import made_files
-from addnorm.reporting import measures as measures_package
 from addnorm.reporting import sections as sections_package
 from addnorm.reporting.changes import changed_sections, shown_on
-from addnorm.reporting.measures import measures
+from addnorm.reporting.measures import LayerMeasure, measures
 from addnorm.reporting.reader import Reader
 from addnorm.reporting.render import Pages, shows_results
 from addnorm.reporting.report import write_report
@@ -44,36 +43,26 @@ class Notebook(Section):
 '''
 TEMPLATE = """<section data-live="notebook"><h2>{{ t("notebook.title") }}</h2><p>{{ text }}</p></section>
 """
-MEASURE = '''
-"""Largest weight of a row of attention."""
-
-from addnorm.reporting.measure import LayerMeasure
-
-
-class LargestWeight(LayerMeasure):
-    """See the module."""
-
-    order = 45
-    key = "largest_weight"
-    caption = "Largest attention weight of each layer."
-    panel_title = "Largest attention weight"
-    axis_label = "largest weight"
-    columns = {"largest_weight": "largest"}
-    legend = "largest: the largest weight of a row of attention"
-'''
+MEASURE = LayerMeasure(
+    name="largest_weight",
+    key="largest_weight",
+    caption="Largest attention weight of each layer.",
+    panel_title="Largest attention weight",
+    axis_label="largest weight",
+    columns={"largest_weight": "largest"},
+    legend="largest: the largest weight of a row of attention",
+)
 
 
 @pytest.fixture
 def added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A section and a measure in folders of their own, which join the packages as files in them would."""
+    """A section in a folder of its own, which joins the package as a file in it would, and a measure."""
     folder = tmp_path / "sections"
     (folder / "templates").mkdir(parents=True)
     (folder / "notebook.py").write_text(SECTION)
     (folder / "templates" / "notebook.html").write_text(TEMPLATE)
-    (tmp_path / "measures").mkdir()
-    (tmp_path / "measures" / "largest_weight.py").write_text(MEASURE)
     monkeypatch.setattr(sections_package, "__path__", [*sections_package.__path__, str(folder)])
-    monkeypatch.setattr(measures_package, "__path__", [*measures_package.__path__, str(tmp_path / "measures")])
+    monkeypatch.setattr("addnorm.reporting.measures._MEASURES", (*measures().values(), MEASURE))
     return
 
 
@@ -120,8 +109,8 @@ def test_a_section_is_one_file_and_a_template(study: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.usefixtures("added", "blank_pictures")
-def test_a_measure_is_one_file(study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert list(measures())[5:8] == ["attention_entropy", "largest_weight", "one_hot"]
+def test_a_measure_is_one_entry(study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert list(measures())[-2:] == ["early_exit", "largest_weight"]
     drawn = {name: measure for name, measure in measures().items() if name in ("largest_weight", "one_hot")}
     snapshot = Reader(study).look()
     text = Pages().section("insight", snapshot, view("model", "zh", snapshot.variants[0]))

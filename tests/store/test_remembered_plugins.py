@@ -1,5 +1,6 @@
 """Plug-ins that a study's folder remembers: loaded unasked where this user has trained with them, and nowhere else."""
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,9 +63,10 @@ def test_commands_work_without_being_given_it(trained: Path, capsys: pytest.Capt
     assert main(generate) == 2
     error = capsys.readouterr().err
     assert "momentum.py: its content has changed since runs was planned" in error
-    assert "--plugin runs/plugins/momentum.py" in error
+    copy = f"runs/plugins/{entry.sha256[:12]}/momentum.py"
+    assert f"--plugin {copy}" in error
     assert error.count("\n") == 1
-    assert main([*generate, "--plugin", "runs/plugins/momentum.py"]) == 0
+    assert main([*generate, "--plugin", copy]) == 0
 
     # Gone: the copy is what the runs were trained with.
     remove_plugin("momentum")
@@ -85,7 +87,7 @@ def test_a_folder_from_somebody_else_runs_no_code(
     assert to_give(trained, [path]) == [path]
     # A copy that was exchanged has another hash than the one that this user trusts.
     monkeypatch.setenv(STATE, str(trained.parent / "state"))
-    (trained / "plugins" / "momentum.py").write_text("raise SystemExit", encoding="utf-8")
+    remembered(trained)[path].copy.write_text("raise SystemExit", encoding="utf-8")
     Path("momentum.py").unlink()
     assert to_load(trained, path) is None
     assert remembered(trained)[path].source == ""
@@ -106,7 +108,33 @@ def test_what_is_remembered_stays_and_a_damaged_record_asks(tmp_path: Path, monk
     moved = tmp_path / "elsewhere"
     shutil.move(out, moved)
     file.unlink()
-    assert to_load(moved, f"{file}:model") == f"{moved / 'plugins' / 'mine.py'}:model"
+    assert to_load(moved, f"{file}:model") == f"{remembered(moved)[str(file)].copy}:model"
+    assert remembered(moved)[str(file)].copy.name == "mine.py", "a mechanism's kind is the stem of its file"
     (moved / "plugins" / "plugins.json").write_text("{", encoding="utf-8")
     assert remembered(moved) == {}
     assert to_give(moved, [str(file)]) == [str(file)]
+
+
+def test_two_files_of_one_name_are_both_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(STATE, str(tmp_path / "state"))
+    paths = []
+    for folder in "ab":
+        file = tmp_path / folder / "model.py"
+        file.parent.mkdir()
+        file.write_text(f"# {folder}\n", encoding="utf-8")
+        paths.append(f"{file}:build")
+    out = tmp_path / "runs"
+    remember(out, paths)
+    assert [remembered(out)[path].source for path in paths] == ["# a\n", "# b\n"]
+    for folder in "ab":
+        shutil.rmtree(tmp_path / folder)
+    assert len({to_load(out, path) for path in paths} - {None}) == 2
+
+
+@pytest.mark.parametrize("copy", ["mine.py", "../../mine.py", "/etc/../mine.py", "../mine.py"])
+def test_a_copy_lies_in_the_folder_whatever_the_record_says(copy: str, tmp_path: Path) -> None:
+    out = tmp_path / "runs"
+    (out / "plugins").mkdir(parents=True)
+    entry = {"path": "/x/mine.py", "sha256": "0", "kind": "mine", "docstring": "", "copy": copy}
+    (out / "plugins" / "plugins.json").write_text(json.dumps({"plugins": [entry]}), encoding="utf-8")
+    assert (out / "plugins") in remembered(out)["/x/mine.py"].copy.resolve().parents

@@ -46,6 +46,17 @@ def test_every_joint_of_the_catalogue_is_a_variant(study: Study, name: str) -> N
     assert kinds(study.variants, name) == set(room(name).kinds()) - set(room(name).plugins)
 
 
+def test_joints_inside_attention_and_norms_are_variants(study: Study) -> None:
+    models = study.variants.values()
+    assert {"gated"} <= {model.norm.kind for model in models}
+    assert {"clip"} <= {model.qk_norm.kind for model in models if model.qk_norm is not None}
+    assert {"query"} <= {model.sink.kind for model in models}
+    assert {"relative_bank", "interleaved_rope"} <= {model.position.kind for model in models}
+    assert {"hybrid_gate"} <= {model.attended.kind for model in models}
+    assert {"normed", "first"} <= {model.values.kind for model in models}
+    assert any(model.convolution is not None for model in models)
+
+
 def test_all_variants_have_the_parameters_of_the_plain_model(study: Study) -> None:
     plain = parameters(study.variants["plain"])
     others = {name: parameters(model) / plain - 1 for name, model in study.variants.items()}

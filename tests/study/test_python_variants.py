@@ -1,6 +1,7 @@
 """`python: FILE.py:FUNCTION`, a module of the user's own as a variant: contract, start, identity, training."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -298,3 +299,20 @@ def test_a_module_whose_probe_raises_is_named_and_stops_nothing(tmp_path: Path, 
     html = Path(reported["report"]).read_text(encoding="utf-8")
     assert said.count("not to be measured") == 2
     assert all(f"{name}-s0" in said and name in html for name in ("mine", "wide"))
+    # The report names what it does not show, with the reason; so does a model's own page.
+    absent = html.partition('id="absent-title"')[2].partition("</section>")[0]
+    assert [f"<dt>Layer by layer: {name}</dt>" in absent for name in ("ours", "mine", "wide")] == [False, True, True]
+    assert absent.count("not to be measured") == 2
+    assert html.count("not in this figure: mine, wide.") > 3
+    assert "not in this figure: ours" not in html
+    assert main(["report", str(out), "--no-inspect", "--site", str(tmp_path / "site")]) == 0
+    pages = [page.read_text(encoding="utf-8") for page in (tmp_path / "site").rglob("*.html")]
+    reasons = [re.findall(r'<p class="empty">([^<]*not to be measured[^<]*)</p>', page) for page in pages]
+    assert sum(map(len, reasons)) == 2 * 2, "two models, two languages"
+    capsys.readouterr()
+    flag.unlink()  # tried again: the reason is a new one
+    assert main(["report", str(out), "--json"]) == 0
+    html = Path(json.loads(capsys.readouterr().out)["report"]).read_text(encoding="utf-8")
+    absent = html.partition('id="absent-title"')[2].partition("</section>")[0]
+    assert absent.count("Mixer: expected a list of layers") == 2
+    assert "not to be measured" not in absent

@@ -157,6 +157,11 @@ def test_a_recorded_choice_stands(file: Path, calm: Path, tmp_path: Path) -> Non
     [
         (["--set", "seeds=[0,1,2,3]"], "seeds: [0, 1, 2] → [0, 1, 2, 3]"),
         (["--set", "tune.seeds=[7]"], "tune.seeds: [100, 101] → [7]"),
+        # The runs after tuning are in the folder's plan alone; that is no difference of the study.
+        (
+            ["--set", "training.final_sequences=all"],
+            "another one (training.final_sequences: not set → all). One folder",
+        ),
         (["--set", "tune=null", "--set", "variants.scaled.tune=null"], "tune: {"),
     ],
 )

@@ -14,7 +14,7 @@ from addnorm.outside.hugging_face.checkpoint import is_checkpoint
 from addnorm.outside.hugging_face.loading import can_load
 from addnorm.statistics.over_seeds import depth_over_seeds
 from addnorm.store import RunFolder
-from addnorm.store.measured import measured_folder, write_measured
+from addnorm.store.measured import SKIPPED, measured_folder, write_measured
 from addnorm.study.foreign import ForeignSpec
 from addnorm.study.plugins import load_plugins
 from addnorm.training.run_spec import run_spec
@@ -87,7 +87,7 @@ def inspect(
             measure = probe_weights if isinstance(run_spec(run).model, ForeignSpec) else None
             return flow.inspect_run(run, settings, say=say, measure=measure)
 
-        measured = flow.over_runs(path, inspected)
+        measured = flow.over_runs(path, inspected, reasons=path / SKIPPED)
     return measured | {"depth": _depth(measured["runs"])}
 
 

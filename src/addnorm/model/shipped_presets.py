@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from addnorm.catalogue import ROOMS
+from addnorm.model.convolution import Convolution
 from addnorm.model.spec import ModelSpec
 
 _ROOM = {"attended": "attended", "norm": "norm", "qk_norm": "norm", "sink": "sink", "values": "values"}
@@ -126,8 +127,9 @@ SHIPPED_PRESETS: dict[str, Callable[[], ModelSpec]] = {
     ),
     "inkling2": _made(
         f"""Thinking Machines, Inkling 2: block attention over normed sums of six layers, separate in every sixth; sinks by
-        query, relative bank, clipped queries and keys, normed values, gated heads, capped logits. {_DENSE}, no
-        convolutions, no clip of the bank, no temperature, embeddings have no norm.""",
+        query, relative bank, clipped queries and keys, normed values, convolutions of four keys and values, gated heads,
+        capped logits. {_DENSE}, no convolutions of outputs, none with weights by token, no clip of the bank, no
+        temperature, embeddings have no norm.""",
         _sizes(201_024, 4608, 48, (48, 8), 13_824, 8192),
         residual={"kind": "block_attention", "separate": (False, False, False, False, False, True)},
         norm=_RMS6,
@@ -135,9 +137,28 @@ SHIPPED_PRESETS: dict[str, Callable[[], ModelSpec]] = {
         values="normed",
         sink="query",
         attended="gate",
+        convolution=Convolution(positions=4, of=("key", "value")),
         position={"kind": "relative_bank", "rank": 16, "extent": 1024},
         windows=(1024, 1024, 1024, 1024, 1024, None),
         logit_cap=30.0,
+    ),
+    "gemma3n": _made(
+        """Google, Gemma 3n E4B: alternating updates of four streams with a low-rank path beside attention, sandwich norms, a
+        norm on queries, keys and values, windows of 512 in four of five layers, capped logits. Differs from the source: all
+        layers rotate with one base, no keys are shared between layers, no sparse feed-forward branches, no tables of tokens
+        per layer.""",
+        _sizes(262_400, 2048, 35, (8, 2), 16_384, 32_768),
+        residual={"kind": "altup", "rank": 64},
+        placement="sandwich",
+        norm=_RMS6,
+        qk_norm=_RMS6,
+        values="normed",
+        position={"kind": "rope", "theta": 1e6},
+        windows=(512, 512, 512, 512, None),
+        activation="geglu_tanh",
+        embedding_factor="root_width",
+        logit_cap=30.0,
+        tied=True,
     ),
     "neomme": _made(
         """H Company, NeoMME 260 M: attention reads a mixture of stream and embeddings, masked, exclusive heads, squared

@@ -58,6 +58,8 @@ class DrawnFigure:
     """The rows that it shows."""
     svg: bytes
     files: tuple[Path, ...]
+    missing: tuple[str, ...] = ()
+    """Models of the folder that it has no numbers of."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +87,7 @@ class ReportFiles:
                 "data": base64.b64encode(drawn.svg).decode("ascii"),
                 "table": drawn.figure.table(drawn.rows, t),
                 "files": [path.name for path in drawn.files],
+                "missing": drawn.missing,
             }
             for number, drawn in enumerate(self.figures, start=1)
             if self.sections.get(drawn.figure.name) == section

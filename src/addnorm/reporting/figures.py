@@ -46,8 +46,17 @@ def write_figures(snapshot: Snapshot, folder: Path, language: str) -> list[Drawn
             files = tuple(folder / name for name in contents)
             for path, content in zip(files, contents.values(), strict=True):
                 write_atomic(path, content)
-            drawn.append(DrawnFigure(figure=figure, rows=rows, svg=svg, files=files))
+            missing = _missing(snapshot, figure, rows)
+            drawn.append(DrawnFigure(figure=figure, rows=rows, svg=svg, files=files, missing=missing))
     return drawn
+
+
+def _missing(snapshot: Snapshot, figure: Figure, rows: Rows) -> tuple[str, ...]:
+    """Models that a figure of models has no number of; none for a figure of other things."""
+    with_numbers = [row for row in rows if any(_is_number(row.get(key)) for key in figure.numbers)]
+    shown = {row.get("variant") for row in with_numbers}
+    references = {row.get("reference") for row in with_numbers}  # of differences: shown, though no row is theirs
+    return () if None in shown else tuple(model for model in snapshot.models if model not in shown | references)
 
 
 def _draw(snapshot: Snapshot, figure: Figure, language: str) -> tuple[Rows, bytes, dict[str, bytes]] | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from addnorm.reporting.drawing.chart import ticks
 from addnorm.reporting.formats.numbers import trimmed
-from addnorm.reporting.measure import LayerMeasure
+from addnorm.reporting.measures import LayerMeasure
 from addnorm.words import Phrases
 
 _MOST_MARKS = 16

@@ -16,6 +16,8 @@ from addnorm.store.files import Damaged, make_folder, read_json, write_json
 MEASURED = "measured"
 """Name of the folder in DIR."""
 CHECKPOINT = "checkpoint.json"
+SKIPPED = "not-inspected.json"
+"""File of a study: why runs have no measures per layer, by the run's name."""
 FORMAT = 1
 
 

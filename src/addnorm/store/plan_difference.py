@@ -68,7 +68,10 @@ def _variants_and_seeds(old: Mapping[str, Any], new: Mapping[str, Any]) -> Itera
 
 
 def _by_variant_and_seed(plan: Mapping[str, Any]) -> Runs:
-    return {(entry["variant"], entry["seed"]): entry for entry in all_runs(dict(plan))}
+    # Later stages of a design (the runs after tuning, further looks) are planned by `run` from what the first found: a
+    # plan that is compared before it has begun does not have them, and that is no change of it.
+    planned = [extension for extension in plan.get("extensions", ()) if "stage" not in extension]
+    return {(entry["variant"], entry["seed"]): entry for entry in all_runs({**plan, "extensions": planned})}
 
 
 def _changes_of_run(old: Mapping[str, Any], new: Mapping[str, Any]) -> Changes:

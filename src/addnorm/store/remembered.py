@@ -1,7 +1,7 @@
 """Plug-ins of a study, remembered by its folder: where each file lies, its hash, its docstring, and a copy of it.
 
     plugins/plugins.json    {"plugins": [{"path", "sha256", "kind", "docstring", "copy"}]}
-    plugins/recent.py       as the runs were trained with
+    plugins/HASH/recent.py  as the runs were trained with; a folder each, so that two files of one name both stay
 
 Plug-ins are code. A folder may come from somebody else, so that what it names is run only if this user has trained with the
 very same content before: `trust` keeps the hashes of such files outside of all folders, and `to_load` asks for one of them.
@@ -68,16 +68,16 @@ def remember(out: Path, plugins: Iterable[str]) -> None:
         file, content = _file(path), _read(_file(path))
         if content is None:
             continue
-        copy = out / FOLDER / file.name
+        sha256 = _digest(content)
+        copy = out / FOLDER / sha256[:12] / file.name  # the name stays: a mechanism's kind is that of its file
         make_folder(copy.parent)
         copy.write_bytes(content)
-        docstring = module_docstring(content)
         known[path] = RememberedPlugin(
-            path=path, sha256=_digest(content), kind=file.stem, docstring=docstring, copy=copy
+            path=path, sha256=sha256, kind=file.stem, docstring=module_docstring(content), copy=copy
         )
-        _trust(known[path].sha256)
+        _trust(sha256)
     if known:
-        entries = [{**vars(each), "copy": each.copy.name} for each in known.values()]
+        entries = [{**vars(each), "copy": each.copy.relative_to(out / FOLDER).as_posix()} for each in known.values()]
         write_json(out / FOLDER / _RECORD, {"plugins": entries})
 
 
@@ -115,7 +115,9 @@ def to_give(out: Path, plan_plugins: Iterable[str]) -> list[str]:
 
 def _entry(out: Path, values: Mapping[str, Any]) -> RememberedPlugin:
     texts = {name: str(values[name]) for name in ("path", "sha256", "kind", "docstring")}
-    return RememberedPlugin(**texts, copy=out / FOLDER / Path(str(values["copy"])).name)
+    # The record may be somebody else's: no path in it leads out of the folder. Earlier versions wrote a name alone.
+    inside = [part for part in Path(str(values["copy"])).parts[-2:] if part not in ("..", "/")]
+    return RememberedPlugin(**texts, copy=Path(out, FOLDER, *inside))
 
 
 def _file(path: str) -> Path:

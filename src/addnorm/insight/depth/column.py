@@ -33,11 +33,12 @@ def parts(model: Transformer, tokens: Tensor) -> Iterator[Part]:
     for layer, attention in enumerate(trace.attentions):
         p = _in_float64(attention.problem)
         scores = masked_scores(without_column(p))
-        earlier = () if model.column is None or not p.column_keys else model.column.sources(layer)
-        if earlier:
+        earlier = () if model.column is None else model.column.sources(layer)
+        if p.column_keys:
             scores = torch.cat([scores, column_scores(p)], dim=-1)
         probabilities = attention_of(p, scores)
-        of_sequence, of_column = probabilities.split([p.key, len(earlier)], dim=-1)
+        # A sink that depends on the query is the last key of the column. It takes part in the softmax and has no value.
+        of_sequence, of_column = probabilities[..., : p.key], probabilities[..., p.key :]
         own = of_sequence @ p.value.repeat_interleave(p.group, dim=1)
         # The own layer's weight is the mass of its whole sequence, so its source is the mean of its values under that
         # attention. Divided by the mass, the contribution has the form weight times source, like the others.

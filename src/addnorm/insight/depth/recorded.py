@@ -43,7 +43,8 @@ def recorded_reads(model: nn.Module, tokens: Tensor) -> RecordedReads:
         config: Any = getattr(module, "config", None)
         if hasattr(config, "_experts_implementation"):
             config._experts_implementation = "eager"  # the grouped product of experts hides which product is which
-    carrier, layers = Carrier(), layer_paths(copied, tokens)
+    with Float64Mode():
+        carrier, layers = Carrier(), layer_paths(copied, tokens)
     with ExitStack() as stack:
         for path, module in copied.named_modules():
             _watch(stack, carrier, path, module, is_layer=path in layers)
@@ -60,7 +61,7 @@ def layer_paths(model: nn.Module, tokens: Tensor) -> list[str]:
         InputError: there is none.
     """
     called: list[str] = []
-    with ExitStack() as stack, torch.no_grad(), Float64Mode():
+    with ExitStack() as stack, torch.no_grad():
         for path, module in model.named_modules():
             if path.rpartition(".")[2].isdigit():
                 stack.callback(module.register_forward_pre_hook(lambda *_, path=path: called.append(path)).remove)

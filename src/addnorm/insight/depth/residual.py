@@ -44,18 +44,30 @@ def parts(model: Transformer, tokens: Tensor) -> Iterator[Part]:
     # reads along "source i as it is, all others zero" is J_i s_i, the contribution of source i. So one pass in forward
     # mode per source gives a column of every read, and no formula of a mechanism is needed. What is not linear even
     # then would be left in `Contributions.shift`.
-    sources = torch.stack([trace.embeddings, *(site.output for site in trace.sites)]).double()
+    sources = [each.double() for each in (trace.embeddings, *(site.output for site in trace.sites))]
     wires = _Wires.of(model)
     names, reads = wires.reads(sources)
     parts = []
-    for index in range(len(sources)):
+    for index, source in enumerate(sources):
         with forward_mode():
-            tangent = torch.zeros_like(sources)
-            tangent[index] = sources[index]
-            _, duals = wires.reads(forward_ad.make_dual(sources, tangent))
+            alone = [*sources]
+            alone[index] = forward_ad.make_dual(source, source)
+            _, duals = wires.reads(alone)
             parts.append([tangent_of(read) for read in duals])
     for row, (name, read) in enumerate(zip(names, reads, strict=True)):
-        yield Part(name=name, read=read, contributions=torch.stack([part[row] for part in parts]), sources=sources)
+        vectors = torch.stack([_like(source, read) for source in sources])
+        contributions = torch.stack([part[row] for part in parts])
+        if read.dim() > 3:  # all streams, for a branch that reads them side by side: they stand where heads do
+            read, contributions, vectors = read.movedim(2, 1), contributions.movedim(3, 2), vectors.movedim(3, 2)
+        yield Part(name=name, read=read, contributions=contributions, sources=vectors)
+
+
+def _like(source: Tensor, read: Tensor) -> Tensor:
+    """A source as a vector of the read's shape: of an output for each of several streams their mean, of one output itself for
+    all streams."""
+    if source.dim() > read.dim():
+        return source.mean(dim=2)
+    return source if source.dim() == read.dim() else source[:, :, None].expand_as(read)
 
 
 def scales_stream(model: Transformer) -> bool:
@@ -108,7 +120,7 @@ class _Wires:
             changes=changes,
         )
 
-    def reads(self, sources: Tensor) -> tuple[list[str], list[Tensor]]:
+    def reads(self, sources: Sequence[Tensor]) -> tuple[list[str], list[Tensor]]:
         """Run the residual alone: the branches' outputs are given."""
         residual = self.residual
         state = residual.open(sources[0])

@@ -51,7 +51,9 @@ class Settings:
                 raise InputError(f"{name} must be at least 1, got {getattr(self, name)}.")
 
 
-def over_runs(target: Path, measure: Callable[[RunFolder], dict[str, Any]]) -> dict[str, Any]:
+def over_runs(
+    target: Path, measure: Callable[[RunFolder], dict[str, Any]], *, reasons: Path | None = None
+) -> dict[str, Any]:
     """Measure a run, or every run of a study that can be measured.
 
     Returns:
@@ -60,6 +62,7 @@ def over_runs(target: Path, measure: Callable[[RunFolder], dict[str, Any]]) -> d
     Args:
         target: a run's or a study's folder.
         measure: measures one run.
+        reasons: file of a study that keeps why runs were skipped, for its page and report.
 
     Raises:
         InputError: the folder holds neither a study nor a run, or none of its runs can be measured.
@@ -78,6 +81,8 @@ def over_runs(target: Path, measure: Callable[[RunFolder], dict[str, Any]]) -> d
             measured_runs.append(measure(run))
         except AddnormError as error:
             skipped[run.name] = str(error)
+    if reasons is not None and (skipped or reasons.exists()):
+        write_json(reasons, skipped)
     if not measured_runs:
         raise InputError(f"nothing in {target} can be inspected: {next(iter(skipped.values()))}")
     return {"runs": measured_runs, "skipped": skipped}

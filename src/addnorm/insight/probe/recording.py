@@ -1,6 +1,7 @@
 """A recorded pass of a model of others, from its calls of modules, additions and attentions."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, cast
 
@@ -91,8 +92,7 @@ def _embedding(events: PassEvents, tokens: Tensor) -> nn.Module | None:
 
 
 # The read-out is the chain of modules that are called one after the other after the last layer, if that makes the model's
-# own logits. If other computation stands between them, the whole model runs once more, and another stream takes the place
-# of the last layer's output.
+# own logits. If other computation stands between them, the model runs once more on layers that return another stream.
 
 
 @torch.no_grad()
@@ -108,11 +108,12 @@ def read_out_of(
     if last.output is None:
         return None
     chain = _chain(events, layers, logits)
-    tries: list[ReadOut] = [] if chain is None else [partial(_through, chain)]
-    tries.append(partial(_in_place, last.module, again))
     # A candidate is believed only if it makes the model's own logits of the last stream; a chain that misses a factor
     # or a cap would make plausible losses of every layer.
-    return next((read_out for read_out in tries if _makes(read_out, last.output, logits)), None)
+    if chain is not None and _makes(partial(_through, chain), last.output, logits):
+        return partial(_through, chain)
+    in_place = partial(_in_place, [layer.call.module for layer in layers], _output_of(last.module, again), again)
+    return in_place if _makes(in_place, last.output, logits) else None
 
 
 def _chain(events: PassEvents, layers: Sequence[LayerRecord], logits: Tensor) -> tuple[nn.Module, ...] | None:
@@ -134,15 +135,38 @@ def _through(chain: Sequence[nn.Module], x: Tensor) -> Tensor:
     return x
 
 
-def _in_place(last: nn.Module, again: Callable[[], Tensor], x: Tensor) -> Tensor:
-    def replace(module: nn.Module, args: Any, output: Any) -> Any:
-        return x if isinstance(output, Tensor) else (x, *output[1:])
+@contextmanager
+def returning(layers: Sequence[nn.Module], output: Any) -> Iterator[None]:
+    """Let layers compute nothing, and each return the same output.
 
-    handle = last.register_forward_hook(replace)
+    All of them, and not the last alone: what a model keeps of every layer on the way, such as sums of blocks, would otherwise
+    be of layers behind the exit.
+    """
+    forwards = [vars(layer).get("forward") for layer in layers]
     try:
+        for layer in layers:
+            vars(layer)["forward"] = lambda *_, **__: output
+        yield
+    finally:
+        for layer, forward in zip(layers, forwards, strict=True):
+            vars(layer).pop("forward", None)
+            if forward is not None:
+                vars(layer)["forward"] = forward
+
+
+def _in_place(layers: Sequence[nn.Module], output: Any, again: Callable[[], Tensor], x: Tensor) -> Tensor:
+    with returning(layers, x if isinstance(output, Tensor) else (x, *output[1:])):
         return again()
+
+
+def _output_of(module: nn.Module, again: Callable[[], Tensor]) -> Any:
+    kept: list[Any] = []
+    handle = module.register_forward_hook(lambda _, __, output: kept.append(output))
+    try:
+        again()
     finally:
         handle.remove()
+    return kept[-1]
 
 
 def _makes(read_out: ReadOut, x: Tensor, logits: Tensor) -> bool:

@@ -16,7 +16,7 @@ from addnorm.outside.hugging_face.checkpoint import CONFIG, read_config, read_we
 from addnorm.outside.hugging_face.classes import CLASSES, ForeignClass
 from addnorm.outside.hugging_face.conversion import meta_model, parameters_of, spec_of
 from addnorm.outside.hugging_face.own_class import ARCHITECTURES, MODEL_TYPE, PREFIX, spec_in
-from addnorm.outside.hugging_face.shipped.reading import MISSING, TABLES, load_shipped
+from addnorm.outside.hugging_face.shipped.reading import TABLES, load_shipped
 from addnorm.outside.hugging_face.tokenizer import FILE as TOKENIZER
 from addnorm.outside.hugging_face.unused import require_twin
 from addnorm.study.plugins import load_plugins
@@ -94,12 +94,6 @@ def hf_spec(folder: Path) -> tuple[ModelSpec, type[ForeignClass] | None]:
 def _class_of(config: Mapping[str, Any], where: str) -> type[ForeignClass]:
     kind, names = config.get("model_type"), config.get("architectures") or []
     kinds = CLASSES.kinds()
-    if isinstance(kind, str) and kind in MISSING:
-        architecture, part = MISSING[kind]
-        raise InputError(
-            f"{where}: $.model_type: {architecture} cannot be loaded: expected no {part.part}, got {kind!r}. "
-            "`addnorm audit` and `addnorm inspect --terms` take such a checkpoint as it is."
-        )
     readable = ", ".join(CLASSES.class_of(known).architecture for known in kinds)
     if kind not in kinds:
         known = (*kinds, *TABLES)

@@ -7,7 +7,9 @@ from addnorm.errors import AddnormError
 from addnorm.reporting.reading.study_files import content_of
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.store import RunFolder, read_json
+from addnorm.store.measured import SKIPPED
 from addnorm.version import __version__
+from addnorm.words import Phrases, translated
 
 NAME = "insight.json"
 FORMAT = 5
@@ -30,6 +32,20 @@ def insights(snapshot: Snapshot, models: Iterable[str] | None = None) -> dict[st
         if content.get("format") in FORMATS:
             by_folder[place.name] = content
     return by_folder
+
+
+def not_inspected(snapshot: Snapshot, t: Phrases) -> dict[str, str]:
+    """Models without measures per layer, each with the reason that its runs or `addnorm.inspect` give; "" without one."""
+    known, reasons = insights(snapshot), content_of(snapshot, SKIPPED)
+    found = {}
+    for model in snapshot.variants:
+        runs = snapshot.of(model)
+        if any(run.run in known for run in runs):
+            continue
+        reason = next((str(reasons[run.run]) for run in runs if run.run in reasons), "")
+        is_finished = any(run.state == "finished" for run in runs)
+        found[model] = translated(reason, t) if is_finished else t("absent.unfinished")
+    return found
 
 
 def is_inspected(run: RunFolder) -> bool:

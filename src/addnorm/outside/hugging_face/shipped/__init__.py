@@ -9,8 +9,9 @@ layers that compute nothing; see `assembly.LayerProbe`.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
+import torch
 from torch import Tensor, nn
 
 from addnorm.residual import Read
@@ -43,9 +44,9 @@ def first(output: Any) -> Tensor:
     return result
 
 
-def attend(module: Any, x: Read, given: LayerInputs) -> Tensor:
-    """Call an attention that takes the stream and all that its layer takes."""
-    return first(module(hidden_states=x, **given.arguments))
+def attend(without: Sequence[str], module: Any, x: Read, given: LayerInputs) -> Tensor:
+    """Call an attention that takes the stream and all that its layer takes, but for some arguments."""
+    return first(module(hidden_states=x, **given.without(*without)))
 
 
 def transform(module: Any, x: Read, given: LayerInputs) -> Tensor:
@@ -58,21 +59,12 @@ class ShippedBranch:
     """One branch of a layer of theirs."""
 
     body: nn.Module
-    role: Role
+    role: Role | Literal["tables"]
+    """`tables`: given all streams side by side [batch, seq, streams, width], it returns what each of them gets."""
     call: Call | None = None
     """Applies the body; None for `attend` or `transform`, by the role."""
     input_norm: nn.Module | None = None
     output_norm: nn.Module | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Missing:
-    """A part that keeps a class, or a configuration of it, from being loaded."""
-
-    part: str
-    """The part, in words that complete "expected no …"."""
-    field: str = ""
-    """Path in config.json of the field that asks for it; empty if every model of the class has it."""
 
 
 class ShippedClass:
@@ -91,6 +83,8 @@ class ShippedClass:
     """Path from the class to the model that embeds tokens and runs the layers."""
     text_config: ClassVar[str] = ""
     """Path in the configuration to the fields of the language model."""
+    withheld: ClassVar[tuple[str, ...]] = ()
+    """Arguments of a layer that its attention does not take."""
     returns_more: ClassVar[bool] = False
     """True if a layer returns the stream and something that the next layer takes."""
     placement: ClassVar[str] = "pre"
@@ -104,9 +98,10 @@ class ShippedClass:
     beside: ClassVar[tuple[str, ...]] = ()
     """Patterns of parameters of parts that a text does not pass through."""
     close: ClassVar[str] = ""
-    """Name of the module that makes one stream of several before the final norm; the residual's close stands for it."""
-    missing: ClassVar[tuple[Missing, ...]] = ()
-    """Parts with which a model of the class is refused."""
+    """Name of the module, or list of modules, that makes one stream of several before the final norm; the residual's close
+    stands for it."""
+    entered: ClassVar[str] = ""
+    """Name of the list of modules that makes further streams of the embeddings; the residual's open stands for it."""
 
     def norm(self, config: Any) -> Mapping[str, Any]:
         """The norm of the catalogue that branches' inputs have, with its settings; "rms" for norms that stay theirs."""
@@ -114,7 +109,8 @@ class ShippedClass:
 
     def residual(self, config: Any) -> Mapping[str, Any]:
         """The residual of the catalogue with its settings."""
-        return {"kind": "add"}
+        room, kind = self.joint
+        return {"kind": kind if room == "residual" else "add"}
 
     def fill(self, residual: Any, stack: Any) -> Sequence[nn.Module | nn.Parameter]:
         """Copy the numbers of the joint from the modules of the class, and return those modules and parameters."""
@@ -131,6 +127,10 @@ class ShippedClass:
             ShippedBranch(body=layer.mlp, role="feedforward", input_norm=layer.post_attention_layernorm),
         )
 
+    def head(self, theirs: Any, stack: Any) -> Any:
+        """The module that makes logits of the normed stream."""
+        return theirs.get_output_embeddings()
+
     def final_norm(self, theirs: Any, stack: Any) -> nn.Module:
         """The norm before the head."""
         norm: nn.Module = stack.norm
@@ -138,7 +138,8 @@ class ShippedClass:
 
     def logits(self, logits: Tensor, config: Any) -> Tensor:
         """The logits, of the head's output: caps and factors."""
-        return logits
+        cap: float | None = getattr(config, "final_logit_softcapping", None)
+        return logits if cap is None else torch.tanh(logits / cap) * cap
 
 
 def copy_rows(ours: Tensor, rows: Sequence[Tensor]) -> None:

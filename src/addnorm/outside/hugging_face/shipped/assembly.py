@@ -4,7 +4,8 @@ import copy
 import inspect
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from operator import attrgetter
 from typing import Any, cast
 
@@ -21,7 +22,9 @@ from addnorm.model.forward_context import ForwardContext
 from addnorm.model.layer import Branch, ForeignBody, TransformerLayer
 from addnorm.model.transformer import Transformer
 from addnorm.outside.hugging_face.shipped import LayerInputs, ShippedBranch, ShippedClass, attend, transform
+from addnorm.outside.hugging_face.shipped.beside import BESIDE, ResidualBeside
 from addnorm.reduction import Reduction
+from addnorm.residual import Residual
 from addnorm.shape import Shape
 
 
@@ -57,7 +60,13 @@ class ShippedArchitecture(Architecture):
 
     shipped: str = ""
     """Name of the class."""
-    block: BlockSpec = field(default_factory=ShippedBlock)
+    block: ShippedBlock = field(default_factory=ShippedBlock)
+
+    def build_residual(self) -> Residual:
+        joined = tuple(tuple(role for role in layer if role != BESIDE) for layer in self.block.roles)
+        if joined == self.block.roles:
+            return super().build_residual()
+        return ResidualBeside(replace(self, block=ShippedBlock(roles=joined)).build_residual(), self.places)
 
 
 class ShippedCache(Cache):
@@ -140,16 +149,18 @@ class ShippedModel(Transformer):
         weight = stack.get_input_embeddings().weight
         self.residual = spec.build_residual().to(weight.device, weight.dtype)
         with torch.no_grad():
-            joint = table.fill(self.residual, stack)
-        self.layers = nn.ModuleList(_layer(spec, layer, index) for index, layer in enumerate(parts))
+            joint = fill_joint(table, self.residual, stack)
+        self.layers = nn.ModuleList(_layer(table, spec, layer, index) for index, layer in enumerate(parts))
         # `PreTrainedModel` finds layers by this name; the probes take their places, so that nothing is in the model twice.
         stack.layers = nn.ModuleList(LayerProbe(layer, returns_more=table.returns_more) for layer in stack.layers)
-        if table.close:
-            setattr(stack, table.close, PassThrough())
+        for name in filter(None, (table.entered, table.close)):
+            replaced = getattr(stack, name)
+            of_list = nn.ModuleList(PassThrough() for _ in replaced) if isinstance(replaced, nn.ModuleList) else None
+            setattr(stack, name, of_list or PassThrough())
         self.stack = stack
         self.embedding = stack.get_input_embeddings()
         self.final_norm = table.final_norm(theirs, stack)
-        self.head = theirs.get_output_embeddings()
+        self.head = table.head(theirs, stack)
         self._require_all(everything, joint)
 
     def _require_all(self, everything: Mapping[int, str], joint: Any) -> None:
@@ -192,7 +203,8 @@ class ShippedModel(Transformer):
             named |= {"use_cache": cache is not None, "past_key_values": None if cache is None else cache.theirs}
         self.stack(input_ids=tokens, **named)
         probes = cast(list[LayerProbe], list(self.stack.layers))
-        hidden, passed_on = probes[0].hidden, dict[str, Any]()
+        hidden = probes[0].hidden
+        passed_on: dict[str, Any] = {}
         assert hidden is not None  # kept by the pass
         given = [LayerInputs(arguments=probe.arguments, passed_on=passed_on) for probe in probes]
         for probe in probes:
@@ -214,6 +226,8 @@ class ShippedModel(Transformer):
             cache=cache,
             replays=False,
             tokens=tokens,
+            buffers=self.score_buffers,
+            products=self.product_buffers,
             foreign=given,
             tracing=tracing,
         )
@@ -232,6 +246,11 @@ class ShippedModel(Transformer):
 
     def tie(self) -> None:
         """The class has tied its own matrices."""
+
+
+def fill_joint(table: ShippedClass, residual: Residual, stack: Any) -> Sequence[nn.Module | nn.Parameter]:
+    """Copy the numbers of a class's joint, and return the modules and parameters that they were in."""
+    return table.fill(residual.residual if isinstance(residual, ResidualBeside) else residual, stack)
 
 
 def joint_spec(table: ShippedClass, theirs: Any) -> ShippedArchitecture:
@@ -264,14 +283,14 @@ def _spec(table: ShippedClass, config: Any, parts: Sequence[Sequence[ShippedBran
     )
 
 
-def _layer(spec: Architecture, parts: Any, index: int) -> TransformerLayer:
+def _layer(table: ShippedClass, spec: Architecture, parts: Any, index: int) -> TransformerLayer:
     roles = [part.role for part in parts]
-    branches = {_name(roles, number): _branch(part, index) for number, part in enumerate(parts)}
+    branches = {_name(roles, number): _branch(table, part, index) for number, part in enumerate(parts)}
     return TransformerLayer(spec.block.sites(index, spec.depth), branches)
 
 
-def _branch(part: ShippedBranch, index: int) -> Branch:
-    call = part.call or (attend if part.role == "attention" else transform)
+def _branch(table: ShippedClass, part: ShippedBranch, index: int) -> Branch:
+    call = part.call or (partial(attend, table.withheld) if part.role == "attention" else transform)
     return Branch(
         ForeignBody(part.body, call, index),
         input_norm=part.input_norm or nn.Identity(),

@@ -1,6 +1,7 @@
 """Tables of classes with one stream."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -9,19 +10,13 @@ from torch import Tensor, nn
 from addnorm.catalogue import ROOMS
 from addnorm.outside.hugging_face.shipped import (
     LayerInputs,
-    Missing,
     ShippedBranch,
     ShippedClass,
-    attend,
     copy_rows,
     first,
 )
 
 _TOWERS = (r"model\.(vision_tower|vision_adapter|vision_projection|audio_tower|multi_modal_projector)\..*",)
-
-
-def _capped(logits: Tensor, cap: float | None) -> Tensor:
-    return logits if cap is None else torch.tanh(logits / cap) * cap
 
 
 def _in_sandwich(layer: Any) -> tuple[ShippedBranch, ...]:
@@ -50,14 +45,8 @@ class Beam(ShippedClass):
     theirs = "gated attention, experts, norms"
     note = "The embeddings count as the first term, so that the first branch is the second."
 
-    def residual(self, config: Any) -> Mapping[str, Any]:
-        return {"kind": "depth_scaled"}
-
     def branches(self, layer: Any, index: int) -> Sequence[ShippedBranch]:
         return _in_sandwich(layer)
-
-    def logits(self, logits: Tensor, config: Any) -> Tensor:
-        return _capped(logits, config.final_logit_softcapping)
 
 
 class MuseSpark(ShippedClass):
@@ -86,7 +75,7 @@ class MuseSpark(ShippedClass):
         return _in_sandwich(layer)
 
     def logits(self, logits: Tensor, config: Any) -> Tensor:
-        return _capped(logits * config.output_multiplier, config.final_logit_softcapping)
+        return super().logits(logits * config.output_multiplier, config)
 
 
 class Doge(ShippedClass):
@@ -96,9 +85,6 @@ class Doge(ShippedClass):
     joint = ("residual", "stream_weight")
     theirs = "attention with a dynamic mask, experts, norms"
     note = "With `is_moe` the class's routing mixes tokens of a full pass: its own decoding differs from it too."
-
-    def residual(self, config: Any) -> Mapping[str, Any]:
-        return {"kind": "stream_weight"}
 
     def fill(self, residual: Any, stack: Any) -> Sequence[nn.Module | nn.Parameter]:
         weights = [weight for layer in stack.layers for weight in (layer.input_residual, layer.post_attention_residual)]
@@ -116,13 +102,11 @@ class Zaya(ShippedClass):
     """`ZayaForCausalLM`: affine residual."""
 
     kind, architecture = "zaya", "ZayaForCausalLM"
+    withheld = ("prev_router_hidden_states",)
     returns_more = True
     joint = ("residual", "affine")
     theirs = "attention with convolutions, experts whose routers pass states on, norms, affine map of the embeddings"
     note = "Of two shifts per branch one is redundant: only r s + h t matters. The class keeps its stream in float32."
-
-    def residual(self, config: Any) -> Mapping[str, Any]:
-        return {"kind": "affine"}
 
     def fill(self, residual: Any, stack: Any) -> Sequence[nn.Module | nn.Parameter]:
         scalings = [
@@ -137,17 +121,7 @@ class Zaya(ShippedClass):
 
     def branches(self, layer: Any, index: int) -> Sequence[ShippedBranch]:
         attention, experts = super().branches(layer, index)
-        return (
-            ShippedBranch(
-                body=attention.body,
-                role="attention",
-                input_norm=attention.input_norm,
-                call=lambda module, x, given: first(
-                    module(hidden_states=x, **given.without("prev_router_hidden_states"))
-                ),
-            ),
-            ShippedBranch(body=experts.body, role="feedforward", input_norm=experts.input_norm, call=_route),
-        )
+        return attention, replace(experts, call=_route)
 
 
 class AXK2(ShippedClass):
@@ -162,10 +136,7 @@ class AXK2(ShippedClass):
         return {"kind": "gated", "rank": config.gated_norm_rank, "eps": config.rms_norm_eps}
 
     def branches(self, layer: Any, index: int) -> Sequence[ShippedBranch]:
-        return tuple(
-            ShippedBranch(body=part.body, role=part.role, input_norm=_as_ours(part.input_norm))
-            for part in super().branches(layer, index)
-        )
+        return tuple(replace(part, input_norm=_as_ours(part.input_norm)) for part in super().branches(layer, index))
 
     def fill(self, residual: Any, stack: Any) -> Sequence[nn.Module | nn.Parameter]:
         norms = [norm for layer in stack.layers for norm in (layer.input_layernorm, layer.post_attention_layernorm)]
@@ -239,102 +210,7 @@ class MistralLarge4(ShippedClass):
 
     def branches(self, layer: Any, index: int) -> Sequence[ShippedBranch]:
         attention, feed_forward = super().branches(layer, index)
-        return (
-            ShippedBranch(
-                body=attention.body, role="attention", input_norm=attention.input_norm, call=_attend_by_index
-            ),
-            feed_forward,
-        )
-
-    def logits(self, logits: Tensor, config: Any) -> Tensor:
-        return _capped(logits, config.final_logit_softcapping)
-
-
-class _PerLayerTable(nn.Module):
-    """Addition of a layer of Gemma 4 to the stream from its own slice of a table of tokens, without its norm."""
-
-    def __init__(self, layer: Any) -> None:
-        super().__init__()
-        self.gate, self.projection, self.activation = (
-            layer.per_layer_input_gate,
-            layer.per_layer_projection,
-            layer.act_fn,
-        )
-
-    def forward(self, x: Tensor, entries: Tensor) -> Tensor:
-        added: Tensor = self.projection(self.activation(self.gate(x)) * entries)
-        return added
-
-
-class _Experts(nn.Module):
-    """Gemma 4's feed-forward branch: a dense part, and experts that read the stream with norms of their own."""
-
-    def __init__(self, layer: Any) -> None:
-        super().__init__()
-        self.input, self.mlp, self.router, self.experts = (
-            layer.pre_feedforward_layernorm,
-            layer.mlp,
-            layer.router,
-            layer.experts,
-        )
-        self.after_mlp, self.before_experts, self.after_experts = (
-            layer.post_feedforward_layernorm_1,
-            layer.pre_feedforward_layernorm_2,
-            layer.post_feedforward_layernorm_2,
-        )
-
-    def forward(self, x: Tensor) -> Tensor:
-        flat = x.reshape(-1, x.shape[-1])
-        _, weights, chosen = self.router(flat)
-        sparse = self.experts(self.before_experts(flat), chosen, weights).reshape(x.shape)
-        both: Tensor = self.after_mlp(self.mlp(self.input(x))) + self.after_experts(sparse)
-        return both
-
-
-class Gemma4(ShippedClass):
-    """`Gemma4ForCausalLM`: tables of tokens per layer as a third branch, and a fixed factor of the stream after each layer."""
-
-    kind, architecture, placement = "gemma4_text", "Gemma4ForCausalLM", "sandwich"
-    joint = ("residual", "affine")
-    theirs = "attention with shared keys and a value norm, experts, norms, tables of tokens per layer"
-    note = "The factor of a layer is a buffer; under norms it only weighs later layers against earlier ones."
-
-    def residual(self, config: Any) -> Mapping[str, Any]:
-        return {"kind": "affine"}
-
-    def fill(self, residual: Any, stack: Any) -> Sequence[nn.Module | nn.Parameter]:
-        for index, layer in enumerate(stack.layers):
-            last = (index + 1) * (len(residual.sites) // len(stack.layers)) - 1
-            for name in ("stream_scale", "output_scale"):
-                getattr(residual, name)[last].fill_(layer.layer_scalar.item())
-        residual.requires_grad_(False)
-        return ()
-
-    def branches(self, layer: Any, index: int) -> Sequence[ShippedBranch]:
-        attention, feed_forward = _in_sandwich(layer)
-        attention = ShippedBranch(
-            body=attention.body,
-            role="attention",
-            input_norm=attention.input_norm,
-            output_norm=attention.output_norm,
-            call=lambda module, x, given: attend(
-                module, x, LayerInputs(arguments=given.without("per_layer_input"), passed_on=given.passed_on)
-            ),
-        )
-        if layer.enable_moe_block:
-            feed_forward = ShippedBranch(body=_Experts(layer), role="feedforward", output_norm=feed_forward.output_norm)
-        if not layer.hidden_size_per_layer_input:
-            return attention, feed_forward
-        table = ShippedBranch(
-            body=_PerLayerTable(layer),
-            role="feedforward",
-            output_norm=layer.post_per_layer_input_norm,
-            call=lambda module, x, given: module(x, given.arguments["per_layer_input"]),
-        )
-        return attention, feed_forward, table
-
-    def logits(self, logits: Tensor, config: Any) -> Tensor:
-        return _capped(logits, config.final_logit_softcapping)
+        return replace(attention, call=_attend_by_index), feed_forward
 
 
 class _Unembedding(nn.Module):
@@ -353,6 +229,7 @@ class NeoMME(ShippedClass):
     """`NeoMMEForMaskedLM`: attention reads a mixture of the stream and the embeddings."""
 
     kind, architecture, objective = "neomme", "NeoMMEForMaskedLM", "masked"
+    withheld = ("initial_hidden_states",)
     joint = ("residual", "initial_state")
     theirs = "attention with value embeddings, norms, factorised embeddings and head"
     note = (
@@ -368,27 +245,5 @@ class NeoMME(ShippedClass):
         copy_rows(residual.mixture, lambdas)
         return lambdas
 
-    def branches(self, layer: Any, index: int) -> Sequence[ShippedBranch]:
-        attention, feed_forward = super().branches(layer, index)
-        return (
-            ShippedBranch(
-                body=attention.body,
-                role="attention",
-                input_norm=attention.input_norm,
-                call=lambda module, x, given: first(module(x, **given.without("initial_hidden_states"))),
-            ),
-            feed_forward,
-        )
-
     def final_norm(self, theirs: Any, stack: Any) -> nn.Module:
         return _Unembedding(stack.final_norm, theirs.unembedding_projection)
-
-
-MISSING = (
-    (
-        "embedding_gemma2",
-        "EmbeddingGemma2Model",
-        Missing(part="a head: the class returns embeddings of texts, and has no logits"),
-    ),
-)
-"""Classes that no table can describe, with the part that is missing."""

@@ -11,7 +11,7 @@ import torch
 
 from addnorm.errors import InputError, did_you_mean
 from addnorm.outside.hugging_face.checkpoint import CONFIG, require_weights
-from addnorm.outside.hugging_face.shipped import Missing, ShippedClass, one_stream, several_streams
+from addnorm.outside.hugging_face.shipped import ShippedClass, gemma, one_stream, several_streams
 from addnorm.outside.hugging_face.shipped.assembly import ShippedModel
 from addnorm.outside.hugging_face.unused import HARMLESS
 
@@ -20,17 +20,13 @@ _ABSENT = ("auto_map", "quantization_config")
 
 
 def _tables() -> dict[str, ShippedClass]:
-    found = (value for module in (one_stream, several_streams) for value in vars(module).values())
+    found = (value for module in (gemma, one_stream, several_streams) for value in vars(module).values())
     classes = [one for one in found if isinstance(one, type) and issubclass(one, ShippedClass) and hasattr(one, "kind")]
     return {one.kind: one() for one in sorted(set(classes), key=lambda one: one.kind)}
 
 
 TABLES: Mapping[str, ShippedClass] = _tables()
 """Every table by `model_type`."""
-MISSING: Mapping[str, tuple[str, Missing]] = {
-    kind: (architecture, part) for kind, architecture, part in one_stream.MISSING + several_streams.MISSING
-}
-"""Classes that cannot be had, by `model_type`, with their architecture and the part that is missing."""
 
 
 def load_shipped(folder: Path, config: Mapping[str, Any]) -> ShippedModel:
@@ -46,7 +42,6 @@ def load_shipped(folder: Path, config: Mapping[str, Any]) -> ShippedModel:
     """
     table, where = TABLES[config["model_type"]], f"{folder / CONFIG}"
     cls = foreign_class(table, where)
-    require_parts(table, config, where)
     _require_fields(cls.config_class, config, where)
     weights = require_weights(folder)
     with torch.random.fork_rng([]):  # the class draws parameters before it reads them
@@ -87,23 +82,6 @@ def foreign_class(table: ShippedClass, where: str) -> Any:
             f"{where}: expected a Transformers with {table.architecture} (5.23), got {transformers.__version__}. Update it."
         )
     return cls
-
-
-def require_parts(table: ShippedClass, config: Mapping[str, Any], where: str) -> None:
-    """Require that a configuration asks for no part that is missing.
-
-    Raises:
-        InputError: it does; the message names the part.
-    """
-    fields: Any = config.get(table.text_config, {}) if table.text_config else config
-    for part in table.missing:
-        value = fields.get(part.field) if part.field else None
-        if not part.field or value:
-            path = ".".join(filter(None, (table.text_config, part.field)))
-            raise InputError(
-                f"{where}: $.{path}: expected no {part.part}, which addnorm has no room for, got {value!r}. "
-                "`addnorm audit` and `addnorm inspect --terms` take such a checkpoint as it is."
-            )
 
 
 def _require_fields(config_class: Any, config: Mapping[str, Any], where: str, path: str = "$") -> None:

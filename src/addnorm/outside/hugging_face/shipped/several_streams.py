@@ -1,6 +1,7 @@
 """Tables of classes with several streams, or with a history of streams."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -8,14 +9,13 @@ from torch import Tensor, nn
 
 from addnorm.outside.hugging_face.shipped import (
     LayerInputs,
-    Missing,
     ShippedBranch,
     ShippedClass,
     copy_rows,
     first,
     transform,
 )
-from addnorm.outside.hugging_face.shipped.one_stream import _attend_by_index, _capped
+from addnorm.outside.hugging_face.shipped.one_stream import _attend_by_index
 from addnorm.residual import separate
 
 
@@ -24,10 +24,10 @@ class Qwen4Exp(ShippedClass):
 
     kind, architecture, placement = "qwen4_exp_text", "Qwen4ExpForCausalLM", "none"
     joint = ("residual", "gated_streams")
-    theirs = "attention with an indexer, gated delta networks, experts"
-    note = "The norm is inside the read, so that branches have none of their own."
+    theirs = "attention with an indexer, gated delta networks, experts, tables of hashed n-grams"
+    note = "The norm is inside the read, so that branches have none of their own. Tables of n-grams read and write all streams."
     close = "hyper_connection_mixer"
-    missing = (Missing(part="tables of hashed n-grams in the streams", field="ple_layer_ids"),)
+    withheld = ("conv_mask", "ple_input_ids")
 
     def residual(self, config: Any) -> Mapping[str, Any]:
         return {
@@ -53,17 +53,25 @@ class Qwen4Exp(ShippedClass):
         if layer.layer_type == "linear_attention":
             attention = ShippedBranch(body=layer.linear_attn, role="attention", call=_linear)
         else:
-            attention = ShippedBranch(
-                body=layer.self_attn,
-                role="attention",
-                call=lambda module, x, given: first(
-                    module(hidden_states=x, **given.without("conv_mask", "ple_input_ids"))
-                ),
-            )
-        return attention, ShippedBranch(body=layer.mlp, role="feedforward")
+            attention = ShippedBranch(body=layer.self_attn, role="attention")
+        branches = attention, ShippedBranch(body=layer.mlp, role="feedforward")
+        return (
+            branches if layer.ple is None else (ShippedBranch(body=layer.ple, role="tables", call=_tables), *branches)
+        )
 
     def final_norm(self, theirs: Any, stack: Any) -> nn.Module:
         return nn.Identity()
+
+
+def _tables(module: Any, x: Any, given: LayerInputs) -> Tensor:
+    arguments = given.arguments
+    added: Tensor = module(
+        x.flatten(-2),
+        arguments["ple_input_ids"],
+        arguments.get("past_key_values"),
+        conv_mask=arguments.get("conv_mask"),
+    )
+    return added.view_as(x)
 
 
 def _linear(module: Any, x: Any, given: LayerInputs) -> Tensor:
@@ -121,25 +129,15 @@ class DeepseekV4(HyperConnected):
     """`DeepseekV4ForCausalLM`: hyper-connections with balanced mixing."""
 
     kind, architecture = "deepseek_v4", "DeepseekV4ForCausalLM"
+    withheld = ("input_ids",)
     joint = ("residual", "hyper_connections")
     theirs = "attention over compressed keys, experts (some by a hash of the token), norms"
     note = "The class has sources first in its matrices and applies them transposed."
 
     def branches(self, layer: Any, index: int) -> Sequence[ShippedBranch]:
         attention, experts = super().branches(layer, index)
-        return (
-            ShippedBranch(
-                body=attention.body,
-                role="attention",
-                input_norm=attention.input_norm,
-                call=lambda module, x, given: first(module(x, **given.without("input_ids"))),
-            ),
-            ShippedBranch(
-                body=experts.body,
-                role="feedforward",
-                input_norm=experts.input_norm,
-                call=lambda module, x, given: module(x, input_ids=given.arguments["input_ids"]),
-            ),
+        return attention, replace(
+            experts, call=lambda module, x, given: module(x, input_ids=given.arguments["input_ids"])
         )
 
 
@@ -160,15 +158,7 @@ class Glm5Next(HyperConnected):
     def branches(self, layer: Any, index: int) -> Sequence[ShippedBranch]:
         attention, feed_forward = super().branches(layer, index)
         is_linear = layer.block_type == "linear_attention"
-        return (
-            ShippedBranch(
-                body=attention.body,
-                role="attention",
-                input_norm=attention.input_norm,
-                call=_linear if is_linear else _attend_by_index,
-            ),
-            feed_forward,
-        )
+        return replace(attention, call=_linear if is_linear else _attend_by_index), feed_forward
 
 
 class HYV4(HyperConnected):
@@ -186,12 +176,7 @@ class HYV4(HyperConnected):
 
     def branches(self, layer: Any, index: int) -> Sequence[ShippedBranch]:
         attention, feed_forward = super().branches(layer, index)
-        return (
-            ShippedBranch(
-                body=attention.body, role="attention", input_norm=attention.input_norm, call=_attend_by_index
-            ),
-            feed_forward,
-        )
+        return replace(attention, call=_attend_by_index), feed_forward
 
 
 class _Convolved(nn.Module):
@@ -276,17 +261,4 @@ class Inkling2(ShippedClass):
         )
 
     def logits(self, logits: Tensor, config: Any) -> Tensor:
-        return _capped(logits, config.final_logit_softcapping)[..., : config.unpadded_vocab_size]
-
-
-MISSING = (
-    (
-        "gemma3n_text",
-        "Gemma3nForCausalLM",
-        Missing(
-            part="alternating updates whose predictions and corrections are functions of the active stream, with a low-rank "
-            "path beside attention alone"
-        ),
-    ),
-)
-"""Classes that no table can describe, with the part that is missing."""
+        return super().logits(logits, config)[..., : config.unpadded_vocab_size]

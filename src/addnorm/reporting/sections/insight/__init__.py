@@ -8,8 +8,7 @@ from addnorm.reporting.figure import Figure, Rows
 from addnorm.reporting.formats.numbers import mean, mean_of_known
 from addnorm.reporting.formats.table import Column, ResultTable, dashed
 from addnorm.reporting.layer_panel import LayerPanel, layer_panel, layer_values
-from addnorm.reporting.measure import LayerMeasure
-from addnorm.reporting.measures import measures
+from addnorm.reporting.measures import LayerMeasure, measures
 from addnorm.reporting.reading import inspections
 from addnorm.reporting.reading.checkpoints import inspect_command, missing_in
 from addnorm.reporting.reading.study_files import content_of
@@ -18,6 +17,7 @@ from addnorm.reporting.sections.insight.rows import checkpoint_table, insight_ta
 from addnorm.reporting.sections.insight.table import latex
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import CHECKPOINT_PAGE, MODEL_PAGE, View
+from addnorm.store.measured import SKIPPED
 from addnorm.words import Phrases, phrases
 
 _OF_CHECKPOINTS = "Each checkpoint on the text that it was measured on"
@@ -135,6 +135,7 @@ class InsightSection(Section):
     in_report = "model"
     sources = frozenset({"study", "checkpoints"})
     run_files = (inspections.NAME, _AUDIT)
+    study_files = (SKIPPED,)
 
     @property
     def figures(self) -> Sequence[Figure]:  # type: ignore[override]
@@ -147,6 +148,7 @@ class InsightSection(Section):
             "insight": insight(snapshot, variant, view.language),
             "audited": audited(snapshot, variant),
             "command": inspect_command(snapshot, variant),
+            "reason": inspections.not_inspected(snapshot, phrases(view.language)).get(variant),
         }
 
     def files(self, snapshot: Snapshot) -> Mapping[str, str]:

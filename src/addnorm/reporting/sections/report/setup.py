@@ -58,8 +58,17 @@ def setup(snapshot: Snapshot, language: str) -> list[tuple[str, list[str]]]:
 def own_settings(snapshot: Snapshot) -> list[tuple[str, list[tuple[str, str]]]]:
     """The settings in which each model differs from the first reference: path and value."""
     base = next(iter(snapshot.references or snapshot.variants), None)
+    # A module of the user's own has none of our fields, and that need not be said thirty times.
+    own = {name for name in snapshot.variants if snapshot.spec(name).get("model", {}).get("kind") == "python"}
     return [
-        (name, [(path, of[name]) for path, of in snapshot.differing.items() if of[name] != of[base]])
+        (
+            name,
+            [
+                (path, of[name])
+                for path, of in snapshot.differing.items()
+                if of[name] != of[base] and not (name in own and of[name] == "–")
+            ],
+        )
         for name in snapshot.variants
         if base is not None and name != base
     ]
