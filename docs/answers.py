@@ -33,9 +33,11 @@ from addnorm.statistics import ranking, run_noise, seeds_in_stages, stuck_runs, 
 from addnorm.statistics.departures import FamilyDepartures
 from addnorm.statistics.effects import downstream as items
 from addnorm.statistics.effects.equal_loss import EqualLoss
+from addnorm.statistics.effects.joint_law import CurveLaw
 from addnorm.statistics.effects.next_step import NextStep
 from addnorm.statistics.effects.posterior import Posterior
-from addnorm.statistics.effects.speedup import CurveLaw, Speedup
+from addnorm.statistics.effects.prediction import Predicted, Prediction, PredictionScore
+from addnorm.statistics.effects.speedup import Speedup
 from addnorm.statistics.pairs import comparison
 from addnorm.statistics.rules.check import ConditionOutcome, Design, PassRate, RuleCheck
 from addnorm.statistics.stream.rule import StreamRule
@@ -299,13 +301,38 @@ OBJECTS: dict[str, tuple[type, str, dict[str, Any], str]] = {
     "steps_of_variant": (
         EqualLoss,
         "variant verdict worth interval loss steps reference_steps df",
-        {"variant": TEXT, "verdict": {"enum": ["worth more", "worth less", "undecided"]}},
-        "",
+        {
+            "variant": TEXT,
+            "verdict": {"enum": ["worth more", "worth less", "undecided"]},
+            "costs": _about(
+                _by_name(_object(relative=NUMBER, worth=NUMBER, interval=_or_null(INTERVAL))),
+                "Of a study: worth in `compute` and `time` to equal loss, and those of a step relative to the reference.",
+            ),
+        },
+        "costs",
     ),
     "speedup": (
         Worths,
         "reference of metric unit confidence sizes variants warnings",
         {**METRIC, "variants": _list({"anyOf": [_of("speedup_of_variant"), _of("steps_of_variant")]})},
+        "",
+    ),
+    "predicted": (
+        Predicted,
+        "variant reference value interval verdict naive observed observed_verdict",
+        {"interval": _or_null(INTERVAL)},
+        "",
+    ),
+    "prediction_score": (
+        PredictionScore,
+        "losses_held differences_held of_losses of_differences error naive_error verdicts_right verdicts_predicted decisions",
+        {},
+        "",
+    ),
+    "prediction": (
+        Prediction,
+        "sizes largest references margin confidence seeds law losses differences left_out score",
+        {},
         "",
     ),
     "item_comparison": (
@@ -523,7 +550,9 @@ EXPLAINED_RUN = _object(
         "Pairs of numbers whose gradients are the same.",
     ),
     directions=_about(_list(_object(parameters=TEXTS, coefficients=_list(NUMBER))), "Moves that change no output."),
-    gauges=TEXTS, too_few_steps=TEXTS, undriven=_about(TEXTS, "Numbers that no gradient reached."),
+    gauges=_about(TEXTS, "Groups of learned numbers of which other parameters can absorb every change."),
+    absorbed_by=_about(_by_name(TEXTS), "By gauge, the families of `addnorm audit --all` with directions that move it."),
+    too_few_steps=TEXTS, undriven=_about(TEXTS, "Numbers that no gradient reached."),
 )  # fmt: skip
 SPREAD = _object(
     variant=TEXT, entry=TEXT, parameter=TEXT, seeds=WHOLE, final_mean=NUMBER, final_sd=MEASURED, effective_mean=NUMBER,
@@ -720,6 +749,7 @@ ANSWERS = {
     "judge": "addnorm judge LEDGER --json",
     "trend": "addnorm trend TABLE TABLE --json",
     "rule": "addnorm rank TABLE --rule RULE --json",
+    "prediction": "addnorm trend DIR DIR --predict DIR --json",
     "speedup": "addnorm rank TABLE --as speedup --json",
     "downstream": "addnorm rank TABLE --as downstream --json",
     "scale_check": "addnorm scale-check STUDY --json",

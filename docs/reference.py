@@ -84,7 +84,9 @@ def is_code(value: Any) -> bool:
 
 def constant(module: str, name: str) -> tuple[str, str]:
     """The module that defines a constant or a type, and the string after its definition."""
-    body = ast.parse(inspect.getsource(importlib.import_module(module))).body
+    parsed = ast.parse(inspect.getsource(importlib.import_module(module))).body
+    # What is imported when first used stands under `if TYPE_CHECKING`.
+    body = [inner for outer in parsed for inner in (outer.body if isinstance(outer, ast.If) else [outer])]
     for place, statement in enumerate(body):
         if isinstance(statement, ast.ImportFrom) and name in {alias.asname or alias.name for alias in statement.names}:
             return constant(str(statement.module), name)

@@ -73,6 +73,9 @@ DEEPSEEK = {
     "moe_intermediate_size": 3,
     "num_key_value_heads": 2,
 }
+MAMBA = {"mamba_d_state": 2, "mamba_d_conv": 2, "mamba_expand": 1, "mamba_chunk_size": 8, "pad_token_id": 0}
+IMAGE = {"image_size": 4, "patch_size": 2, "num_channels": 2, "tokens": "image"}
+PAIR = {"pad_token_id": 0, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2, "tokens": "pair"}
 CLASSES: dict[str, dict[str, Any]] = {
     "LlamaForCausalLM": {},
     "LlamaForCausalLM, tied": {"tie_word_embeddings": True},
@@ -116,19 +119,77 @@ CLASSES: dict[str, dict[str, Any]] = {
         "bos_token_id": 0,
         "eos_token_id": 0,
     },
-    "ViTForImageClassification": {
-        "image_size": 4,
-        "patch_size": 2,
-        "num_channels": 2,
-        "num_labels": 3,
-        "tokens": "image",
-    },
+    "ViTForImageClassification": {**IMAGE, "num_labels": 3},
     "MixtralForCausalLM": EXPERTS,
     "Qwen3MoeForCausalLM": EXPERTS,
     "GptOssForCausalLM": {**EXPERTS, "sliding_window": 8, "pad_token_id": 0},
     "DeepseekV3ForCausalLM": DEEPSEEK,
     "DogeForCausalLM": {"pad_token_id": 0},
     "BloomForCausalLM": {"n_layer": 2, "n_head": 2, "pad_token_id": 0},
+    "ApertusForCausalLM": {},
+    "ArceeForCausalLM": {},
+    "SeedOssForCausalLM": {},
+    "NanoChatForCausalLM": {"pad_token_id": 0},
+    "HunYuanDenseV1ForCausalLM": {"pad_token_id": 0},
+    "Exaone4ForCausalLM": {"sliding_window": None, "layer_types": ["full_attention"] * 2},
+    "Cohere2ForCausalLM": {
+        "pad_token_id": 0,
+        "sliding_window": 8,
+        "layer_types": ["sliding_attention", "full_attention"],
+        "tokens": "more",
+    },
+    "DiffLlamaForCausalLM": {"num_key_value_heads": 2},
+    "OlmoeForCausalLM": {**EXPERTS, "pad_token_id": 0},
+    "GraniteMoeForCausalLM": EXPERTS,
+    "ZayaForCausalLM": {
+        **EXPERTS,
+        "num_experts": 2,
+        "num_experts_per_tok": 1,
+        "router_hidden_size": 4,
+        "pad_token_id": 0,
+    },
+    "Lfm2ForCausalLM": {
+        "layer_types": ["conv", "full_attention"],
+        "block_multiple_of": 1,
+        "block_auto_adjust_ff_dim": False,
+        "pad_token_id": 0,
+    },
+    "JambaForCausalLM": {
+        "attn_layer_period": 2,
+        "attn_layer_offset": 1,
+        "expert_layer_period": 2,
+        "expert_layer_offset": 1,
+        "num_experts": 2,
+        "num_experts_per_tok": 1,
+        **MAMBA,
+        "mamba_dt_rank": 2,
+        "use_mamba_kernels": False,
+    },
+    "FalconH1ForCausalLM": {**MAMBA, "mamba_d_ssm": 8, "mamba_n_heads": 2, "mamba_d_head": 4, "mamba_n_groups": 1},
+    "T5ForConditionalGeneration": {
+        "d_model": 8,
+        "d_kv": 4,
+        "d_ff": 5,
+        "num_layers": 2,
+        "num_decoder_layers": 2,
+        "num_heads": 2,
+        "relative_attention_num_buckets": 4,
+        "relative_attention_max_distance": 8,
+        "dropout_rate": 0.0,
+        **PAIR,
+    },
+    "BartForConditionalGeneration": {
+        "d_model": 8,
+        "encoder_layers": 1,
+        "decoder_layers": 1,
+        "encoder_attention_heads": 2,
+        "decoder_attention_heads": 2,
+        "encoder_ffn_dim": 5,
+        "decoder_ffn_dim": 5,
+        **PAIR,
+    },
+    "Dinov2Model": {**IMAGE, "mlp_ratio": 1, "drop_path_rate": 0.0},
+    "SiglipVisionModel": IMAGE,
 }
 """Classes, and what their configurations have beside `SIZES`."""
 
@@ -147,16 +208,17 @@ def reduced(name: str) -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
     model = cls(cls.config_class(**fields)).eval()
     if given == "image":
         return model, {"pixel_values": torch.randn(60, 2, 4, 4, generator=torch.Generator().manual_seed(1))}
-    return model, {"input_ids": MORE_TOKENS if given == "more" else TOKENS}
+    decoded = {"decoder_input_ids": TOKENS[:, :7].flip(1)} if given == "pair" else {}
+    return model, {"input_ids": MORE_TOKENS if given == "more" else TOKENS, **decoded}
 
 
-def measured(name: str) -> dict[str, Any]:
+def measured(name: str, *, points: int = 1) -> dict[str, Any]:
     """The entry of a class in the data file."""
     model, inputs = reduced(name)
     started = time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = addnorm.symmetries(model, inputs, points=1)
+        found = addnorm.symmetries(model, inputs, points=points)
     return {
         "parameters": found.parameters,
         "unread": found.unread,

@@ -1,6 +1,7 @@
 """The tables of the studies' reports: kept as small JSON files, written into the reports between their markers.
 
     python docs/studies/tables.py collect DIR NAME [LABEL]    a study's finished runs to data/NAME.json, beside those there
+    python docs/studies/tables.py collect DIR NAME@METRIC     another number of their last evaluation in place of the loss
     python docs/studies/tables.py lengths DIR NAME            what `addnorm extrapolate DIR` left there to data/NAME.json
     python docs/studies/tables.py tuning DIR NAME             what tuning found in DIR to data/NAME.json
     python docs/studies/tables.py write [REPORT …]            every marked block of the reports anew; of all if none is named
@@ -67,7 +68,7 @@ BLOCK = re.compile(
 SIGNS = {"better": "better", "worse": "worse", "equivalent": "equal", "undecided": "?", "failed": "failed", None: "-"}
 
 
-def collect(folder: Path, to: Path, label: str = "") -> None:
+def collect(folder: Path, to: Path, label: str = "", metric: str = "loss") -> None:
     """Write a study's ended runs in the form that `addnorm rank FILE.json` reads.
 
     A long study is trained in slices, perhaps each in a folder of its own (`--set seeds=[3]`): runs that the file has
@@ -78,7 +79,7 @@ def collect(folder: Path, to: Path, label: str = "") -> None:
         SystemExit: the file has runs of another study or text.
     """
     study = StudyFolder(folder)
-    ended = [result for result in results(study) if result.state in ("finished", "failed")]
+    ended = [result for result in results(study, metric) if result.state in ("finished", "failed")]
     runs = [
         {
             "run": result.run,
@@ -435,7 +436,8 @@ def markdown(rows: list[list[str]]) -> str:
 def main(arguments: list[str]) -> int:
     match arguments:
         case ["collect", folder, name, *label]:
-            collect(Path(folder), DATA / f"{name}.json", " ".join(label))
+            file, _, metric = name.partition("@")
+            collect(Path(folder), DATA / f"{file}.json", " ".join(label), metric or "loss")
         case ["lengths", folder, name]:
             collect_lengths(Path(folder), DATA / f"{name}.json")
         case ["tuning", folder, name]:

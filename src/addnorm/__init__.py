@@ -34,6 +34,7 @@ _HOMES = {
     "rule": "addnorm.store.questions.rule",
     "downstream": "addnorm.store.questions.downstream",
     "speedup": "addnorm.store.questions.speedup",
+    "predict_largest": "addnorm.store.questions.prediction",
     "explain": "addnorm.insight.scalars.explain",
     "inspect": "addnorm.insight.inspect",
     "scale_check": "addnorm.insight.scale_check",
@@ -84,6 +85,7 @@ if TYPE_CHECKING:
     from addnorm.store.questions.downstream import downstream as downstream
     from addnorm.store.questions.judge import judge as judge
     from addnorm.store.questions.noise import noise as noise
+    from addnorm.store.questions.prediction import predict_largest as predict_largest
     from addnorm.store.questions.rule import rule as rule
     from addnorm.store.questions.speedup import speedup as speedup
     from addnorm.store.trend import trend as trend
@@ -123,6 +125,7 @@ __all__ = [
     "noise",
     "open_runs",
     "patch",
+    "predict_largest",
     "preset",
     "rank",
     "report",

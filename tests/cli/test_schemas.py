@@ -14,9 +14,11 @@ import pytest
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 from test_port_command import MODELS
+from test_predict_command import frozen, train
 from test_skill import HEADER, ROWS, TABLES, lines
 from trained_answers import trained_answers
 
+import addnorm
 import made_study
 from addnorm.cli import commands, main
 from addnorm.cli.list import schemas
@@ -187,6 +189,10 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
     many = [table(f"many{size}.csv", HEADER, *lines) for size, lines in enumerate(six)]
     for name in ("finished", "half_done", "failed"):
         getattr(made_study, name)(folder / name)
+    of_ladder = [str(train(frozen(folder / f"w{steps}", steps))) for steps in (100, 400, 1600)]
+    largest = frozen(folder / "w6400", 6400)
+    addnorm.predict_largest(of_ladder, largest.path)
+    train(largest)
     study = StudyFolder(folder / "finished")
     tracker = [str(folder / f"{place}.csv") for place, _ in enumerate(TABLES)]
     asked: list[tuple[str, list[str]]] = [
@@ -207,6 +213,8 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
         ("speedup", ["rank", sizes, "--as", "speedup"]),
         ("speedup", ["rank", far, "--as", "speedup", "--limit", "1.6", "--exponent", "0.094"]),
         ("speedup", ["rank", curves, "--as", "steps"]),
+        ("speedup", ["rank", of_ladder[0], "--as", "steps"]),
+        ("prediction", ["trend", *of_ladder, "--predict", str(largest.path)]),
         ("downstream", ["rank", scores, "--as", "downstream", "--columns", "loss=score,seed=", "--margin", "0.3"]),
         ("downstream", ["rank", of_seeds, "--as", "downstream", "--columns", "loss=score"]),
         ("scale_check", ["scale-check", "demo", "--widths", "16,32,64", "--set", "model.depth=1", "--seeds", "1"]),

@@ -81,6 +81,18 @@ class TestStdlib:
         assert "pydoc_data/topics.py" not in texts
         assert texts["pydoc_data/topics.py/assert"].startswith('The "assert" statement\n')
 
+    def test_a_packages_docstrings_are_prose_of_their_own(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        code = '"""About it."""\n\nclass A:\n    """An A."""\n\n    async def f(self):\n        """Does f.\n\n        Twice."""'
+        write(tmp_path, {"told/__init__.py": code, "told/silent.py": "a = 1\n", "told/tests/t.py": '"""A test."""\n'})
+        monkeypatch.syspath_prepend(tmp_path)
+        (document,) = Stdlib(package="told").documents()
+        assert (document.name, document.read()) == ("told/__init__.py", "About it.\n\nAn A.\n\nDoes f.\n\nTwice.\n")
+        for name in ("no_such_package", "ast", "../told", ""):
+            with pytest.raises(InputError, match="package: expected an installed package with modules"):
+                list(Stdlib(package=name).documents())
+
     @pytest.mark.parametrize("max_bytes", [50_000, 1_000_000])
     def test_a_subset_keeps_the_bound_both_sides_and_every_documents_side(self, max_bytes: int) -> None:
         whole_train, whole_held = sides(Stdlib())

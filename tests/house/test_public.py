@@ -77,3 +77,20 @@ def test_public_names_are_the_same_in_any_order_of_imports() -> None:
 def test_ranking_needs_no_torch() -> None:
     code = "import addnorm, sys; addnorm.rank('kuang-2025'); sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": str(ROOT / "src")}, timeout=120)
+
+
+UNNEEDED = (
+    "IPython", "jinja2", "matplotlib", "pandas", "polars", "rich", "scipy.linalg", "scipy.optimize",
+    "scipy.sparse", "scipy.stats", "torch", "tyro", "yaml", "addnorm.cli", "addnorm.insight", "addnorm.model",
+    "addnorm.notebook.study", "addnorm.reporting", "addnorm.web",
+)  # fmt: skip
+"""Modules that a ranking of a table works without."""
+
+
+def test_a_ranking_of_a_table_imports_what_it_needs() -> None:
+    rows = [{"variant": v, "seed": s, "loss": 2.5 + 0.1 * s} for v in "ab" for s in range(3)]
+    code = f"import addnorm, sys; addnorm.rank({rows!r}); print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONPATH": str(ROOT / "src")}
+    )
+    assert not set(UNNEEDED) & set(done.stdout.split())

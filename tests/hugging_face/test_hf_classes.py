@@ -9,6 +9,7 @@ from foreign import CLASSES, SIZES, assert_equal_to_rounding, auto_class, in_flo
 
 import addnorm
 from addnorm.errors import InputError
+from addnorm.model.scaling import Scaling
 from addnorm.outside.hugging_face.recognition import comparisons
 
 
@@ -82,6 +83,11 @@ def test_parameters_that_the_class_has_beyond_the_model_are_zeros_and_said(tmp_p
         ("gpt2", {"position": "alibi"}, "one thing: position: expected 'learned', got 'alibi'."),
         ("bert", {}, "BertForMaskedLM, which differs in one thing: head_transform: expected 'gelu', got None."),
         ("realformer", {"head_transform": "gelu"}, "one thing: scores: expected 'own', got 'sum'."),
+        (
+            "llama",
+            {"scaling": Scaling(width=16)},
+            "LlamaForCausalLM, which differs in 2 things: scaling.power: expected",
+        ),
         ("llama", {"scores": "sum", "residual": "rezero"}, "LlamaForCausalLM, which differs in 2 things: residual"),
     ],
 )

@@ -13,11 +13,13 @@ from transformers import dynamic_module_utils
 import addnorm
 from addnorm.errors import InputError
 from addnorm.hf import AddnormCache, AddnormConfig, AddnormForCausalLM, AddnormForMaskedLM
+from addnorm.model.scaling import Scaling
 
 JOINTS = {
     "summed scores": {"scores": "sum", "position": "alibi"},
     "learned positions": {"residual": "rezero", "position": "learned", "tied": True},
     "replay": {"residual": {"kind": "replay", "weights": "softmax"}, "kv_heads": 2},
+    "scaled (muP)": {"scaling": Scaling(width=16, depth=1)},
     "gated attention units": {"heads": 1, "gau": {"key_dim": 8}, "placement": "post"},
 }
 GREEDY = {"do_sample": False, "eos_token_id": None, "pad_token_id": 0}

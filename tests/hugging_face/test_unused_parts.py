@@ -6,6 +6,7 @@ other classes, fields that do not act, files beside the weights.
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from addnorm.outside.hugging_face.classes import CLASSES
 from addnorm.outside.hugging_face.conversion import spec_of
 from addnorm.outside.hugging_face.loading import can_load
 from addnorm.outside.hugging_face.unused import _GENERATION, HARMLESS
+from addnorm.outside.targets import resolve
 
 SIZES: dict[str, Any] = {
     "vocab_size": 50,
@@ -215,8 +217,121 @@ def test_narrow_numbers_are_quantised_weights(dtype: torch.dtype, tmp_path: Path
     saved(tmp_path, "qwen2")
     name = "model.layers.0.mlp.up_proj.weight"
     add(tmp_path, {name: load_file(tmp_path / "model.safetensors")[name].to(dtype)})
-    with pytest.raises(InputError, match=r"expected numbers of 16 bits or more, got .*: quantised weights"):
-        addnorm.load_hf(tmp_path)
+    both_refuse(tmp_path, r"expected numbers of 16 bits or more, got .*: quantised weights")
+
+
+def both_refuse(folder: Path, words: str) -> None:
+    """Require one line with these words from `load_hf` and from `addnorm audit`, which loads by the class."""
+    for load in (addnorm.load_hf, resolve):
+        with pytest.raises(InputError, match=words) as raised:
+            load(folder)
+        assert "\n" not in str(raised.value)
+
+
+WRITTEN: dict[str, tuple[Callable[[str], str], str]] = {
+    "compiled": (lambda name: f"_orig_mod.{name}", "contain '_orig_mod', as torch.compile writes them"),
+    "data parallel": (lambda name: f"module.{name}", "contain 'module', as DataParallel"),
+    "sharded layers": (
+        lambda name: re.sub(r"(layers\.1)\.", r"\1._fsdp_wrapped_module.", name),
+        "contain '_fsdp_wrapped_module'",
+    ),
+    "adapted": (lambda name: f"base_model.model.{name}", "weights of an adapter: merge it"),
+    "one adapted matrix": (lambda name: name.replace("q_proj.", "q_proj.base_layer."), "weights of an adapter: merge"),
+    "GPTQ": (lambda name: name.replace("up_proj.weight", "up_proj.qweight"), "quantised: give the checkpoint"),
+    "packed": (lambda name: name.replace("o_proj.weight", "o_proj.weight_packed"), "quantised: give the checkpoint"),
+    "another layer": (lambda name: name.replace("layers.1.", "layers.2."), "got none"),
+    "no head": (lambda name: name.replace("lm_head", "model.head"), '"tie_word_embeddings": true'),
+}
+
+
+@pytest.mark.parametrize("case", WRITTEN)
+def test_names_tell_why_weights_are_missing(case: str, tmp_path: Path) -> None:
+    saved(tmp_path, "llama")
+    file = tmp_path / "model.safetensors"
+    rename, words = WRITTEN[case]
+    save_file({rename(name): tensor for name, tensor in load_file(file).items()}, file, {"format": "pt"})
+    both_refuse(tmp_path, words)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "model.layers.0.self_attn.k_proj.bias",
+        "model.layers.1.mlp.up_proj.weight_scale_inv",
+        "model.layers.0.self_attn.q_proj.lora_A.weight",
+        "model.layers.1.mlp.down_proj.SCB",
+        "model.layers.2.mlp.up_proj.weight",
+        "model.norm.bias",
+        "lm_head.bias",
+    ],
+)
+def test_a_number_of_a_module_that_the_class_has_is_refused_by_audits(name: str, tmp_path: Path) -> None:
+    """`attention_bias` that config.json does not switch on, a scale, a layer more: the audit's model was another one."""
+    saved(tmp_path, "llama")
+    add(tmp_path, {name: torch.ones(16, 2)})
+    with pytest.raises(
+        InputError, match=rf"{re.escape(name)}: expected a weight of LlamaForCausalLM with the settings"
+    ):
+        resolve(tmp_path)
+
+
+def test_two_sets_of_weights_are_refused(tmp_path: Path) -> None:
+    """Transformers reads the single file, vLLM those of the index."""
+    saved(tmp_path, "llama")
+    weights = load_file(tmp_path / "model.safetensors")
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": dict.fromkeys(weights, "model.safetensors")}))
+    require_equal(tmp_path, "llama")
+    save_file(weights, tmp_path / "a.safetensors", {"format": "pt"})
+    index.write_text(json.dumps({"weight_map": dict.fromkeys(weights, "a.safetensors")}))
+    both_refuse(tmp_path, "expected weights once, got model.safetensors and the files of model.safetensors.index.json")
+
+
+DAMAGED: dict[str, tuple[str, Callable[[bytes], bytes], str]] = {
+    "a pointer": ("model.safetensors", lambda _: b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
+    "config.json, a pointer": (
+        "config.json",
+        lambda _: b"version https://git-lfs.github.com/spec/v1\n",
+        "git lfs pull",
+    ),
+    "cut off": ("model.safetensors", lambda content: content[:-100], "not fully covered.* Copy the file again"),
+    "empty": ("model.safetensors", lambda _: b"", "header too small.* Copy the file again"),
+    "config.json, cut off": ("config.json", lambda content: content[:-9], "expected JSON.* Copy the file again"),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGED)
+def test_a_damaged_file_is_one_line(case: str, tmp_path: Path) -> None:
+    saved(tmp_path, "llama")
+    name, damage, words = DAMAGED[case]
+    (tmp_path / name).write_bytes(damage((tmp_path / name).read_bytes()))
+    both_refuse(tmp_path, words)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (lambda model: model, "pickled Python objects, which addnorm does not execute"),
+        (lambda model: {"state_dict": model.state_dict(), "epoch": 3}, "got other contents: state_dict, epoch"),
+        (lambda model: list(model.state_dict().values()), "got other contents"),
+    ],
+)
+def test_a_torch_file_holds_tensors_alone(content: Callable[[Any], Any], words: str, tmp_path: Path) -> None:
+    foreign = saved(tmp_path, "llama")
+    (tmp_path / "model.safetensors").unlink()
+    torch.save(content(foreign), tmp_path / "pytorch_model.bin")
+    both_refuse(tmp_path, words)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_audits_take_the_type_of_the_weights(dtype: str, tmp_path: Path) -> None:
+    """config.json may name a narrower one than the file holds, to which Transformers rounds."""
+    foreign = saved(tmp_path, "llama")
+    rewrite(tmp_path, {"dtype": dtype})
+    model = resolve(tmp_path).model
+    assert all(torch.equal(own, theirs) for own, theirs in zip(model.parameters(), foreign.parameters(), strict=True))
+    add(tmp_path, {name: tensor.to(getattr(torch, dtype)) for name, tensor in foreign.state_dict().items()})
+    assert next(resolve(tmp_path).model.parameters()).dtype == getattr(torch, dtype)
 
 
 def own(folder: Path, **changes: Any) -> Any:

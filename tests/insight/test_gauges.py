@@ -1,12 +1,14 @@
-"""Learned numbers that matrices around could take over are called gauges, others not."""
+"""Learned numbers that other parameters can absorb are called gauges, with the family that does it, others not."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from addnorm import ModelSpec, preset
-from addnorm.insight.scalars.run_record import gauges
+from addnorm.insight.scalars.run_record import _absorbed as absorbed
+from addnorm.insight.scalars.run_record import group_of
 from addnorm.testing.laws import some_tokens, subject
 
 
@@ -20,16 +22,24 @@ def toy(**changes: Any) -> ModelSpec:
     [
         ({}, ()),
         ({"residual": "rezero"}, ("residual.alpha",)),
+        # The weights of the embeddings could be absorbed as well, but only by those of the stream.
         ({"residual": "lambdas"}, ("residual.stream",)),
         ({"residual": "dense"}, ()),
         ({"values": {"kind": "first", "weights": "learned"}}, ("values.own", "values.first")),
-        ({"scores": "power"}, ()),
+        # Any change of the weights is a change of the exponents.
+        ({"scores": "power"}, ("scores.a",)),
         ({"scores": "weighted", "residual": "rezero"}, ("residual.alpha",)),
     ],
     ids=str,
 )
 def test_gauges(changes: Any, expected: tuple[str, ...]) -> None:
-    assert gauges(toy(**changes)) == expected
+    spec = toy(**changes)
+    scalars: Any = [SimpleNamespace(parameter=name) for name, _ in spec.build().named_parameters()]
+    found = absorbed(spec, scalars)
+    assert tuple(found) == expected
+    assert set(found.values()) <= {("learned factor of a branch",)}
+    assert group_of("residual.alpha.3") == "residual.alpha"
+    assert absorbed(spec, scalars[:1]) == {}
 
 
 def test_effective_lambdas_are_those_of_a_model_without_lambda() -> None:

@@ -113,6 +113,43 @@ def test_what_is_not_linear_is_named_in_a_note(kind: str) -> None:
     assert any(note.startswith("b: added to data, but not as an affine function") for note in audit.notes)
 
 
+class Used(nn.Module):
+    """A linear layer whose bias a function uses a second time, or not as a bias at all."""
+
+    def __init__(self, use: Callable[[nn.Linear, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.linear, self.use = nn.Linear(4, 4), use
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.use(self.linear, x)
+
+
+OTHER: dict[str, Callable[[nn.Linear, Tensor], Tensor]] = {
+    "added and multiplied": lambda layer, x: layer(x) * layer.bias,
+    "joined": lambda layer, x: torch.cat([x, layer.bias.expand(2, 1, 4)], 1) @ layer.weight,
+    "looked up": lambda layer, x: x @ layer.weight + layer.bias[(x > 0).long()],
+    "gain": lambda layer, x: x @ layer.weight * layer.bias,
+    "added beside its norm": lambda layer, x: layer(x) / layer.bias.norm(),
+    "a threshold": lambda layer, x: torch.where(x > layer.bias, x, 0.0) @ layer.weight,
+}
+
+
+@pytest.mark.parametrize("kind", OTHER)
+def test_a_bias_with_another_use_is_named_in_a_note(kind: str) -> None:
+    audit = addnorm.audit(Used(OTHER[kind]).eval(), torch.randn(2, 5, 4), methods="static")
+    assert audit.findings == ()
+    assert any(note.startswith("linear.bias: used in other ways than by being added") for note in audit.notes)
+
+
+def test_the_keys_that_attention_joins_to_its_own_are_named() -> None:
+    attention = nn.MultiheadAttention(4, 2, batch_first=True, add_bias_kv=True).eval()
+    x = torch.randn(2, 5, 4)
+    audit = addnorm.audit(attention, (x, x, x), methods="static")
+    assert any(note.startswith("bias_k, bias_v: used in other ways") for note in audit.notes)
+    assert addnorm.audit(attention, (x, x, x), track="bias").joint_null == 0
+    assert addnorm.audit(attention, (x, x, x), track=".*bias.*").joint_null == 8  # keys, and values into the output
+
+
 class Factors(nn.Module):
     """A bias that is the product of two parameters."""
 

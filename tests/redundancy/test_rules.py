@@ -412,6 +412,18 @@ RULES: dict[str, Rule] = {
         (lambda h, x: refilled(x @ c(h), -10.0), 0),
         (lambda h, x: rows(refilled(x @ c(h), 0.0)), 0),
     ),
+    "select_scatter": Rule(
+        "select_scatter",
+        (lambda h, x: torch.select_scatter(h, h[:, 0], 1, 2).softmax(1), 6),
+        (lambda h, x: torch.select_scatter(h, 0 * x[:, 0], 1, 2).softmax(-1), 1),
+        (lambda h, x: torch.select_scatter(h, 0 * x[:, 0], 1, 2).softmax(1), 0),
+    ),
+    "fill": Rule(
+        "fill",
+        (lambda h, x: torch.fill(h, 2.0) * x + h.softmax(1), 6),
+        (lambda h, x: torch.fill(h, 2.0) * x + h.softmax(-1), 1),
+        (lambda h, x: torch.fill(h, 2.0) * x + h.tanh(), 0),
+    ),
     "slice_scatter": Rule(
         "slice_scatter",
         (lambda h, x: torch.slice_scatter(h, h[:, :2], 1, 2, 4).softmax(1), 6),

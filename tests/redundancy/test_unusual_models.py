@@ -112,6 +112,53 @@ def test_lazy_modules_are_named_by_the_command(
     assert "got '0.weight', which is lazy" in capsys.readouterr().err
 
 
+def _compiled(what: Any) -> Any:
+    return torch.compile(what, backend="aot_eager")
+
+
+class _InPlace(nn.Module):
+    """One layer was compiled by its method."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.norm = nn.Linear(4, 4), nn.LayerNorm(4)
+        self.linear.compile(backend="aot_eager")
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(self.linear(x))
+
+
+def _made_for_inference() -> nn.Module:
+    with torch.inference_mode():
+        return nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4))
+
+
+WRAPPED: dict[str, Callable[[], nn.Module]] = {
+    "compiled": lambda: _compiled(nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4))),
+    "a compiled part": lambda: nn.Sequential(_compiled(nn.Linear(4, 4)), nn.LayerNorm(4)),
+    "compiled in place": _InPlace,
+    "a compiled function": lambda: nn.Sequential(
+        Returns(_compiled(lambda y: y - y.mean(-1, keepdim=True))), nn.LayerNorm(4)
+    ),
+    "data parallel": lambda: nn.DataParallel(nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4))),
+    "averaged": lambda: torch.optim.swa_utils.AveragedModel(nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4))),
+    "made for inference": _made_for_inference,
+}
+
+
+@pytest.mark.parametrize("kind", WRAPPED)
+def test_a_wrapped_model_is_audited_as_it_was_written(kind: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """A compiled model was compiled again at every length, and a part of its biases was missing."""
+    model, x = WRAPPED[kind]().eval(), data(3, 4)
+    audit = addnorm.audit(model, x)
+    assert [finding.redundant_dof for finding in audit.findings] == [1, 0]
+    assert audit.methods == "both"
+    _, certificate = audit.strip()
+    assert certificate.passed
+    assert addnorm.equivalent(model, model, x)
+    assert capfd.readouterr() == ("", "")
+
+
 @pytest.mark.parametrize(
     ("made", "words"),
     [

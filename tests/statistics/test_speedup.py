@@ -14,7 +14,8 @@ import addnorm
 from addnorm.cli import main
 from addnorm.errors import InputError, UnknownName
 from addnorm.statistics.effects.equal_loss import steps_to_equal_loss
-from addnorm.statistics.effects.speedup import SizeRuns, _Fit, speedup
+from addnorm.statistics.effects.joint_law import JointLaw
+from addnorm.statistics.effects.speedup import SizeRuns, speedup
 
 SIMULATION = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "speedup.py"))
 Setting = SIMULATION["Setting"]
@@ -82,14 +83,23 @@ def test_the_derivatives_are_those_of_the_fit() -> None:
     """The fit is only determined by noisy losses; its linearisation is compared with fits to shifted means."""
     sizes = exact(1.3)
     means = np.array([[at.reference.mean(), at.variant.mean()] for at in sizes])
-    fit = _Fit(sizes, None, None)
-    estimate, law = fit.solve(means)
-    predicted = fit.influence(estimate, law)
-    for place in np.ndindex(means.shape):
-        step = np.zeros_like(means)
-        step[place] = 2e-4
-        found = (fit.solve(means + step)[0] - fit.solve(means - step)[0]) / 4e-4
-        assert found == pytest.approx(predicted[place], rel=0.05, abs=0.02 * np.abs(predicted).max())
+    fit = JointLaw(
+        compute=np.array([[at.reference_compute, at.variant_compute] for at in sizes]),
+        runs=np.array([[at.reference.size, at.variant.size] for at in sizes]),
+    )
+
+    def quantities(values: np.ndarray) -> np.ndarray:
+        solved = fit.solve(values)
+        return np.array([*solved.coefficients, solved.exponent, solved.limit])
+
+    solved = fit.solve(means)
+    for number, gradient in enumerate(np.eye(4)):
+        predicted = fit.influence(solved, gradient)
+        for place in np.ndindex(means.shape):
+            step = np.zeros_like(means)
+            step[place] = 2e-4
+            found = (quantities(means + step) - quantities(means - step))[number] / 4e-4
+            assert found == pytest.approx(predicted[place], rel=0.05, abs=0.02 * np.abs(predicted).max())
 
 
 def test_seeds_in_common_cancel() -> None:

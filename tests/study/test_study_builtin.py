@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from addnorm import preset
+from addnorm.data.corpora.stdlib import Stdlib
 from addnorm.data.corpora.text import Text
 from addnorm.data.tokenizers.bpe import Bpe
 from addnorm.errors import InputError, UnknownName
@@ -25,6 +26,7 @@ from addnorm.study.definition import RunSpec, Study, Training
 from addnorm.study.encoding import encode
 from addnorm.study.expansion import expand, fit_models, run_identity, run_name, validate
 from addnorm.study.loading import load_study
+from addnorm.supervision.cost_estimate import step_cost
 
 ALL = [(name, profile) for name in study_names() for profile in study_profiles(name)]
 
@@ -87,11 +89,35 @@ def test_joints_with_parameters_of_their_own_have_a_plain_sum_as_large(profile: 
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in study_names() if name not in ("demo", "depth-mixing", "depth-tasks")]
+    "name", [name for name in study_names() if name not in ("demo", "depth-mixing", "depth-tasks", "four-questions")]
 )
 def test_every_study_of_a_source_is_quick_unless_told_otherwise(name: str) -> None:
     assert {"quick", "paper"} <= set(study_profiles(name))
     assert load_study(name) == load_study(name, profile="quick")
+
+
+def test_the_ladder_of_the_four_questions_is_one_design_at_four_widths() -> None:
+    sizes = {width: load_study("four-questions", profile=f"w{width}") for width in (24, 32, 48, 64)}
+    assert [len(study.seeds) for study in sizes.values()] == [12, 10, 8, 6]
+    for width, study in sizes.items():
+        assert len(study.replicate) == len(study.seeds)
+        assert not set(study.replicate) & set(study.seeds)
+        assert study.references == ("base",)
+        assert len(study.variants) == 5
+        for model in study.variants.values():
+            assert (model.width, model.width // model.heads, model.hidden) == (width, 8, 2 * width)
+            assert model.scaling is not None
+            assert model.scaling.width == 32
+        # 20 tokens for each parameter of the plain sum, and the same FLOPs for all: the seeds differ, nothing else.
+        cost = step_cost(fit_models(study, 256).variants["base"], study.training)
+        assert study.training.flops == pytest.approx(20 * cost.parameters * cost.flops_per_token, rel=0.05)
+        assert not study.variant_training
+    base = sizes[24]
+    for study in sizes.values():
+        assert (study.corpus, study.tokenizer, study.margin) == (base.corpus, base.tokenizer, base.margin)
+        assert replace(study.training, flops=None) == replace(base.training, flops=None)
+    prose = load_study("four-questions", profile="w24", settings=["corpus={kind: stdlib, package: scipy}"])
+    assert prose.corpus == Stdlib(package="scipy")
 
 
 def test_a_copy_of_a_built_in_study_is_the_same_study(tmp_path: Path) -> None:

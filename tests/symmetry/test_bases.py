@@ -13,7 +13,7 @@ from addnorm.model.transformer import Transformer
 from addnorm.redundancy.execution.generic_weights import generic
 from addnorm.symmetry.bases.canonical import canonical
 from addnorm.symmetry.bases.certificate import BasisCertificate
-from addnorm.symmetry.bases.change import moved_at_random
+from addnorm.symmetry.bases.change import move_at_random
 from addnorm.symmetry.bases.channels import Cells
 from addnorm.symmetry.bases.quantising import rounded
 from addnorm.symmetry.bases.representative import (
@@ -93,11 +93,34 @@ def test_copies_that_differ_by_random_moves_have_one_representative(
     weights = weights_of(model)
     expected = canonical(cells, weights)
     for seed in range(copies):
-        moved = moved_at_random(cells, weights, seed)
+        moved = {name: each.clone() for name, each in weights.items()}
+        move_at_random(cells, moved, seed)
         assert float((moved["head.weight"] - weights["head.weight"]).norm()) > 0.1
         made = canonical(cells, moved)
         for name, each in expected.items():
             assert float((made[name] - each).norm()) < 1e-9 * float(each.norm()), (seed, name)
+
+
+@pytest.mark.parametrize("copies", [2, pytest.param(100, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("name", ["Qwen2", "GPT2", "GPTNeoX", "Phi", "Starcoder2"])
+def test_copies_of_other_architectures_have_one_representative(name: str, copies: int) -> None:
+    transformers = pytest.importorskip("transformers")
+    sizes = {"num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 16, "vocab_size": 11}
+    config = getattr(transformers, f"{name}Config")
+    known = {*config().to_dict(), *config.attribute_map}
+    sizes |= {"hidden_size": 8, "intermediate_size": 5, "num_hidden_layers": 2, "tie_word_embeddings": False}
+    settings = config(**{key: each for key, each in sizes.items() if key in known})
+    cls = getattr(transformers, "GPT2LMHeadModel" if name == "GPT2" else f"{name}ForCausalLM")
+    model = generic(cls(settings).eval(), torch.float64)
+    cells, weights = cells_of(model, {"input_ids": TOKENS}), weights_of(model)
+    expected = canonical(cells, weights)
+    for seed in range(copies):
+        moved = {key: each.clone() for key, each in weights.items()}
+        move_at_random(cells, moved, seed)
+        assert max(float((moved[key] - each).norm() / each.norm()) for key, each in weights.items()) > 0.1
+        made = canonical(cells, moved)
+        for key, each in expected.items():
+            assert float((made[key] - each).norm()) <= 1e-9 * float(each.norm()), (seed, key)
 
 
 def test_the_representative_computes_the_same_and_has_gains_of_one(model: nn.Module) -> None:

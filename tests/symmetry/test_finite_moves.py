@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import addnorm
+from addnorm.symmetry import structure
 
 X = torch.randn(24, 5, 4, generator=torch.Generator().manual_seed(0))
 
@@ -88,9 +89,74 @@ def test_heads_in_the_axis_of_the_batch() -> None:
 
 @pytest.mark.parametrize(
     ("seed", "explained"),
-    [(2002, 17), (2052, 28), pytest.param(2062, 29, marks=pytest.mark.thorough), (2165, 48), (10055, 41)],
+    [(2002, 20), (2052, 28), pytest.param(2062, 29, marks=pytest.mark.thorough), (2165, 48), (10055, 41)],
     ids=["gain beside a mean", "gain beside a basis", "tiny gain", "two null forms", "two kinds of windows"],
 )
 def test_a_representative_with_a_finite_move_is_found(seed: int, explained: int) -> None:
     found = addnorm.symmetries(module(seed), inputs(seed), points=1)
     assert (found.explained, found.refuted) == (explained, ())
+
+
+class SharedLayers(nn.Module):
+    """One post-norm layer used twice, after a map into a wider stream, as in ALBERT."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.widen, self.norm, self.last = nn.Linear(3, 5), nn.LayerNorm(5), nn.Linear(5, 4)
+        self.up, self.down = nn.Linear(5, 6), nn.Linear(6, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.widen(x)
+        for _ in range(2):
+            x = self.norm(x + self.down(torch.tanh(self.up(x))))
+        return self.last(x)
+
+
+def test_null_forms_of_a_shared_layer_stay_along_a_move(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = addnorm.symmetries(SharedLayers().eval(), X[..., :3], points=1)
+    assert (found.redundant, found.explained, found.refuted) == (18, 17, ())
+    monkeypatch.setattr(structure, "_with_still_forms", lambda basis, *_: basis)
+    assert addnorm.symmetries(SharedLayers().eval(), X[..., :3], points=1).refuted
+
+
+def test_learned_biases_of_scores_are_kept_by_a_product_of_their_factors() -> None:
+    """GAU's additive position has a complex number per pair of entries and head: a -> c a, b -> b / conj(c)."""
+    sizes = {"vocab": 11, "width": 8, "depth": 1, "heads": 2, "kv_heads": 1, "hidden": 5, "max_seq": 16}
+    model = addnorm.preset("llama", **sizes, position="gau_additive").build(seed=0).eval()
+    found = addnorm.symmetries(model, torch.arange(18).reshape(2, 9) % 11, points=1)
+    assert found.family("learned factor of a branch").size == 8
+    assert (found.redundant, found.unexplained, found.refuted) == (found.explained, (), ())
+
+
+class Scaled(nn.Embedding):
+    """A table whose rows are scaled, as BART has it."""
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return 2.0 * super().forward(tokens)
+
+
+class Recurrent(nn.Module):
+    """A table with a padding token, a map of the token before, a layer scale and a norm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.table, self.map, self.own = Scaled(9, 4, padding_idx=1), nn.Linear(4, 4, bias=False), nn.Linear(4, 4)
+        self.scale, self.norm, self.last = nn.Parameter(torch.randn(4)), nn.LayerNorm(4), nn.Linear(4, 3)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.table(tokens)
+        before = torch.cat([self.map(x.new_zeros(len(x), 1, 4)), self.map(x)[:, :-1]], 1)
+        gate = torch.softmax(self.own(x), -1).type_as(x)
+        return self.last(self.norm(self.scale * (before + gate)))
+
+
+def test_zeros_at_the_start_padding_rows_and_layer_scales() -> None:
+    found = addnorm.symmetries(Recurrent().eval(), torch.arange(27).reshape(3, 9) % 9, points=1)
+    assert found.unread == 0, "the padding token's row is read"
+    assert found.family("gain into the next matrix").size == 4
+    assert found.family("subspace that no reader reads").size == 4
+    # Left: a constant of the table that the map takes to what the norm removes, but not at the first place.
+    assert (found.redundant, found.explained, found.refuted) == (37, 36, ())
+    assert [each.parameters for each in found.unexplained] == [("table.weight", "own.bias")]

@@ -49,6 +49,25 @@ def test_the_class_that_fits_is_proposed(cls: type, tmp_path: Path) -> None:
         resolve(folder)
 
 
+@pytest.mark.parametrize("kind", ["LlamaForCausalLM", "ViTForImageClassification", "WhisperForConditionalGeneration"])
+def test_a_class_is_proposed_where_others_of_its_prefix_need_other_packages(kind: str, tmp_path: Path) -> None:
+    """`LlamaForCausalLM` stands beside `Llama4ImageProcessor`, whose attributes raise without torchvision."""
+    cls = getattr(transformers, kind)
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 12}
+    whisper = {"d_model": 8, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2}
+    config = whisper | {
+        "decoder_attention_heads": 2,
+        "vocab_size": 60,
+        "pad_token_id": 0,
+        "eos_token_id": 1,
+        "bos_token_id": 2,
+    }
+    cls(cls.config_class(**(config if "Whisper" in kind else sizes))).save_pretrained(tmp_path)
+    change(tmp_path, architectures=None)
+    with pytest.raises(InputError, match=rf"The weights fit {kind} best"):
+        resolve(tmp_path)
+
+
 def test_weights_that_would_be_ignored_are_named(tmp_path: Path) -> None:
     folder = saved(BertForTokenClassification, tmp_path / "old")
     weights = load_file(folder / "model.safetensors")

@@ -25,8 +25,10 @@ def dataset(tmp_path_factory):
     return prepare(Synthetic(), Bytes(), tmp_path_factory.mktemp("data") / "data")
 
 
-def spec_of(dataset, preset="base", seed=0, **changes):
-    model = addnorm.preset(preset, vocab=257, width=16, depth=2, heads=2, kv_heads=1, hidden=16, max_seq=16, **changes)
+def spec_of(dataset, preset="base", seed=0, depth=2, **changes):
+    model = addnorm.preset(
+        preset, vocab=257, width=16, depth=depth, heads=2, kv_heads=1, hidden=16, max_seq=16, **changes
+    )
     training = Training(steps=8, batch=2, seq=16, eval_sequences=4)
     return RunSpec(
         study="t",
@@ -166,6 +168,10 @@ def test_the_last_evaluation_scores_as_much_text_as_was_asked_for(dataset, objec
     if objective == "causal":
         assert sum(text["part_tokens"]) == 16 * text["sequences"]
     assert (found == before) == (final is None)
+    # The last point of the curve is of the curve's own windows.
+    assert ("curve_loss" in text) == (final == "all" and objective == "causal")
+    if "curve_loss" in text:
+        assert text["curve_loss"] == pytest.approx(before["loss"], rel=1e-6)
 
 
 def test_a_number_of_last_sequences_is_checked():

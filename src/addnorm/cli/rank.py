@@ -10,6 +10,8 @@ For example:
     addnorm rank results.csv --metric loss --metric accuracy,direction=higher,margin=0.2,unit=%
     addnorm rank results.csv --rule modded-nanogpt
     addnorm rank sizes.csv --as speedup --columns compute=flops
+    addnorm rank runs/w24 --size runs/w32 --size runs/w48 --as speedup
+    addnorm rank runs/first --as steps
     addnorm rank lm_eval_output --as downstream --columns document=doc.text_id
 """
 
@@ -39,10 +41,15 @@ class Options(TableOptions):
     """Folder of a study's runs; a JSON file of published results; `kuang-2025` for the table that Kuang (2025) prints; or runs
     that other code trained, with a variant, a seed and a loss each: CSV, JSON lines, a JSON list, a folder of TensorBoard
     events."""
-    question: Annotated[Literal["ranking", "speedup", "steps", "downstream"], tyro.conf.arg(name="as")] = "ranking"
+    question: Annotated[Literal["ranking", "speedup", "time", "steps", "downstream"], tyro.conf.arg(name="as")] = (
+        "ranking"
+    )
     """Another question of the same runs. `speedup`: compute that the reference needs for a variant's loss, from runs at two
-    sizes or more (column `compute`). `steps`: steps to equal loss, from curves (column `step`). `downstream`: scores of items
+    sizes or more (column `compute`; the counted FLOPs of studies). `time`: the same in measured seconds, of studies. `steps`:
+    steps to equal loss, from curves (column `step`), of a study also in its compute and time. `downstream`: scores of items
     (samples of lm-evaluation-harness, logs of Inspect, or a table with a row per item), over items, documents and seeds."""
+    size: Annotated[tuple[Path, ...], tyro.conf.UseAppendAction] = ()
+    """With --as speedup or time: folder of a study of the same variants in another size. May be given more than once."""
     rule: str = ""
     """Ask instead whether the table satisfies a written rule, and how often chance alone does: a YAML file, or one of
     modded-nanogpt, modded-nanogpt-medium, modded-nanogpt-optimization, parameter-golf, parameter-golf-average, marin-gate-1,
@@ -80,9 +87,9 @@ def command(options: Options) -> int:
         return _print(options, *_speedup(options, options.question))
     if options.csv and options.posterior:
         raise _no_such_option("posterior", "--csv")
-    if options.noise is not None or options.limit is not None or options.exponent is not None:
+    if options.noise is not None or options.limit is not None or options.exponent is not None or options.size:
         raise InputError(
-            "--noise, --limit, --exponent: expected only with --rule or --as speedup, got one. Leave it out."
+            "--noise, --limit, --exponent, --size: expected only with --rule or --as speedup, got one. Leave it out."
         )
     choices = options.choices()
     ranked = addnorm.rank(options.dir, **choices.of_ranking, say=print_message)
@@ -190,7 +197,7 @@ def _rule(options: Options) -> Answer:
     result = addnorm.rule(
         options.dir,
         options.rule,
-        reference=_one_reference(options, "--rule", "margin", "limit", "exponent"),
+        reference=_one_reference(options, "--rule", "margin", "limit", "exponent", "size"),
         variants=options.variant,
         noise=options.noise,
         columns=columns_from(options.columns) if options.columns else None,
@@ -200,20 +207,22 @@ def _rule(options: Options) -> Answer:
     return result.to_json(), text, latex
 
 
-def _speedup(options: Options, question: Literal["speedup", "steps"]) -> Answer:
+def _speedup(options: Options, question: Literal["speedup", "time", "steps"]) -> Answer:
     import addnorm
     from addnorm.cli._rank.speedup import latex, text
     from addnorm.statistics.run_tables import columns_from
 
     result = addnorm.speedup(
         options.dir,
-        of="steps" if question == "steps" else "compute",
+        of="compute" if question == "speedup" else question,
+        sizes=options.size,
         reference=_one_reference(options, f"--as {question}", "margin", "direction", "noise"),
         variants=options.variant,
         limit=options.limit,
         exponent=options.exponent,
         columns=columns_from(options.columns) if options.columns else None,
         unit=options.unit or None,
+        say=print_message,
     )
     return result.to_json(), text, latex
 
@@ -225,7 +234,7 @@ def _downstream(options: Options) -> Answer:
 
     result = addnorm.downstream(
         options.dir,
-        reference=_one_reference(options, "--as downstream", "unit", "noise", "limit", "exponent"),
+        reference=_one_reference(options, "--as downstream", "unit", "noise", "limit", "exponent", "size"),
         variants=options.variant,
         margin=options.margin,
         columns=columns_from(options.columns) if options.columns else None,

@@ -120,6 +120,8 @@ class Options:
     executor_set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     """Change a field of the executor: `--executor.partition gpu`, or `--executor-set partition=gpu`. `addnorm list executor`
     has the executors, `addnorm list study-file` their fields. May be given more than once."""
+    freeze: bool = False
+    """Prepare the data, freeze the plan and train nothing: `addnorm trend --predict` predicts such a study."""
     dry_run: bool = False
     """Print the script that would be submitted, or what each actor of Ray would be, and do nothing."""
     on_failure: str | None = None
@@ -187,7 +189,13 @@ def command(options: Options) -> int:
             again=again,
             until=options.until,
             most=MOST_SEEDS if options.most is None else options.most,
+            freeze=options.freeze,
         )
+    if options.freeze:
+        print_json(status(folder)) if options.json else print_line(
+            spoken()("run.frozen", out=out, runs=len(folder.all_runs()))
+        )
+        return 0
     # The supervisor's last word: it knows reasons that a full disk could not store.
     last = {status.run: status for status in latest}
     statuses = [last.get(run.name) or run.status() for run in folder.all_runs()]

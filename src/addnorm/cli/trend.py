@@ -3,8 +3,12 @@
 Every path has the runs of one size: a study's folder, a JSON file of results, or a table of runs that other code trained. A
 difference that becomes more negative as the models grow `falls`; one that stays within the margin is `level`.
 
+With --predict, the largest size is predicted before it is trained, and scored afterwards: losses by a law of compute that is
+fitted to the smaller sizes, differences and verdicts with intervals. The prediction is frozen in the folder of the largest.
+
 For example:
     addnorm trend runs/small runs/middle runs/large
+    addnorm trend runs/small runs/middle --predict runs/large
     addnorm trend runs/small runs/large --reference base --plot trend.svg
     addnorm trend small.csv large.csv --parameters 124e6,355e6 --columns variant=model,loss=val_loss
 """
@@ -31,6 +35,9 @@ class Options:
     """Largest change, in nats per token and doubling of the parameters, that is called level; the study's own if not given."""
     exclude: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     """Leave out this variant. May be given more than once."""
+    predict: Path | None = None
+    """Folder of a study of the largest size, whose plan is frozen (`addnorm run STUDY --freeze`) and none of whose runs has
+    begun. The paths are then folders of the smaller sizes. Once its runs have ended, the same command scores the prediction."""
     columns: str = ""
     """Columns of runs that other code trained, such as `variant=model,loss=val_loss`."""
     plot: Path | None = None
@@ -47,6 +54,8 @@ def command(options: Options) -> int:
     from addnorm.reporting.formats import trend_table as tables
     from addnorm.statistics.run_tables import columns_from
 
+    if options.predict is not None:
+        return _predict(options, options.predict)
     require_figure_file(options.plot)
     trend = addnorm.trend(
         options.paths,
@@ -74,6 +83,28 @@ def command(options: Options) -> int:
         print(tables.text(trend, page_width()), end="")
         if options.plot is not None:
             print(f"\nDrawn: {options.plot}")
+    return 0
+
+
+def _predict(options: Options, largest: Path) -> int:
+    import addnorm
+    from addnorm.cli._rank.prediction import text
+
+    for name in ("parameters", "columns", "plot", "csv"):
+        if getattr(options, name):
+            raise InputError(f"--{name}: expected no such option with --predict, got one. Leave it out.")
+    prediction = addnorm.predict_largest(
+        options.paths,
+        largest,
+        references=options.reference or None,
+        margin=options.margin,
+        exclude=options.exclude,
+        say=print_message,
+    ).to_json()
+    if options.json:
+        print_json(prediction)
+    else:
+        print(text(prediction, page_width()))
     return 0
 
 

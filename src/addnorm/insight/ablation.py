@@ -24,7 +24,7 @@ from addnorm.catalogue import JOINT_ROOMS, ROOMS
 from addnorm.errors import InputError
 from addnorm.insight.flow.measure import Windows
 from addnorm.insight.flow.runs import Settings, measured_once, over_runs
-from addnorm.insight.identifiable import identifiable
+from addnorm.insight.identifiable import gauges
 from addnorm.model.neutral import declared_value
 from addnorm.model.presets import FIELD_OF_ROOM
 from addnorm.model.spec import ModelSpec
@@ -120,7 +120,8 @@ def ablations(model: Transformer, start: Transformer, batches: Sequence[Batch]) 
             # Where a declaration leaves a parameter open, the others make the mechanism plain.
             groups[f"{room} (all)"] = [name for name in names if name in neutral] or names
     loss = _loss(model, batches)
-    gauges = _gauges(cast(ModelSpec, model.spec), groups)
+    # Other parameters can absorb every change of these, so that a loss says how well they fit, not what the numbers do.
+    absorbed = gauges(cast(ModelSpec, model.spec), groups)
     rows = []
     for group, names in groups.items():
         values = {name: neutral.get(name, at_start[name]) for name in names}
@@ -132,19 +133,10 @@ def ablations(model: Transformer, start: Transformer, batches: Sequence[Batch]) 
                 "entries": sum(value.numel() for value in values.values()),
                 "loss": changed,
                 "change": changed - loss,
-                "gauge": group in gauges,
+                "gauge": group in absorbed,
             }
         )
     return {"loss": loss, "groups": rows}
-
-
-def _gauges(spec: ModelSpec, groups: Mapping[str, Sequence[str]]) -> set[str]:
-    """Groups of which other parameters can absorb every change, so that a loss says how well they fit, not what they do."""
-    try:
-        counts = identifiable(spec, groups)
-    except InputError:  # too many layers for a count
-        return set()
-    return {group for group, each in counts.items() if each.numbers > each.unread and not each.matter}
 
 
 def room_of(name: str) -> str | None:

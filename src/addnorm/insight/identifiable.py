@@ -6,13 +6,13 @@ over. The count is that of the numerical method of `addnorm.symmetries`, in a re
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import torch
 
 from addnorm.catalogue import JOINT_ROOMS, MECHANISM_ROOMS
-from addnorm.errors import InputError
+from addnorm.errors import AddnormError, InputError
 from addnorm.model.presets import FIELD_OF_ROOM
 from addnorm.model.spec import ModelSpec
 from addnorm.model.transformer import Transformer
@@ -107,9 +107,46 @@ def counts_by_variant(models: Mapping[str, object]) -> dict[str, dict[str, Any]]
     return {name: each for name, each in counts.items() if each}
 
 
+def gauges(
+    spec: ModelSpec, groups: Mapping[str, Sequence[str]], *, in_turn: bool = False
+) -> dict[str, tuple[str, ...]]:
+    """Return the groups of which other parameters can absorb every change, each with the families that do it.
+
+    A norm's eps, which breaks a scale of the stream by too little to matter, is left out. Three layers are counted: of two,
+    what reads an earlier layer has too little to compare it with (the weights of the embeddings in `lambdas`).
+
+    Args:
+        spec: of any size.
+        groups: names of parameters by group.
+        in_turn: True if a gauge is held fixed for the groups after it, so that of two groups that only absorb each other the
+            first is one.
+
+    Example:
+        >>> import addnorm
+        >>> spec = addnorm.preset("llama", vocab=64, width=32, depth=2, heads=2, hidden=64, max_seq=16, residual="rezero")
+        >>> gauges(spec, {"alpha": ["residual.alpha.0"], "gains": ["final_norm.weight"]})
+        {'alpha': ('learned factor of a branch',), 'gains': ('gain into the next matrix',)}
+    """
+    for depth in dict.fromkeys((min(spec.depth, 3), spec.depth)):
+        try:
+            small = reduced(replace(spec, depth=depth, norm=_without_eps(spec.norm)))
+            with torch.device("meta"):
+                known = {name for name, _ in Transformer(small).named_parameters()}
+            kept = {group: tuple(name for name in names if name in known) for group, names in groups.items()}
+            counts = _counted(small, tuple((group, names) for group, names in kept.items() if names), in_turn)
+        except AddnormError:  # settings that need more layers, or a rank that is not clear
+            continue
+        return {group: each.families for group, each in counts if each.numbers > each.unread and not each.matter}
+    return {}
+
+
+def _without_eps(norm: Any) -> Any:
+    return replace(norm, eps=1e-30) if any(each.name == "eps" for each in fields(norm)) else norm
+
+
 @functools.lru_cache(maxsize=64)
 def _counted(
-    spec: ModelSpec, groups: tuple[tuple[str, tuple[str, ...]], ...] | None
+    spec: ModelSpec, groups: tuple[tuple[str, tuple[str, ...]], ...] | None, in_turn: bool | None = None
 ) -> tuple[tuple[str, LearnedNumbers], ...]:
     with torch.device("meta"):
         chosen = groups_of(Transformer(spec), JOINT_ROOMS) if groups is None else dict(groups)
@@ -118,4 +155,8 @@ def _counted(
     model = spec.build(seed=0).eval()
     model.residual.advance(10**6)  # a schedule begins as the identity, where nothing of a branch matters
     tokens = torch.arange(_VOCAB).reshape(3, 9)
-    return tuple(learned_numbers(model, tokens, chosen, upright="embedding.weight").items())
+    named = in_turn is not None
+    counts = learned_numbers(
+        model, tokens, chosen, upright="embedding.weight", name_families=named, in_turn=bool(in_turn)
+    )
+    return tuple(counts.items())

@@ -101,6 +101,7 @@ class Transformer(nn.Module):
         token_types: Int64[Tensor, "batch seq"] | None = None,
         cache: Cache | None = None,
         trace: Trace | None = None,
+        exits: list[Tensor] | None = None,
     ) -> Float[Tensor, "batch seq vocab"]:
         """Compute the logits of the next token (causal) or of each token (masked).
 
@@ -111,6 +112,7 @@ class Transformer(nn.Module):
             token_types: type of each token, of a model with `spec.token_types`; None if all are of type 0.
             cache: state of earlier calls on the same sequences, which these tokens continue. Causal models only.
             trace: records what every site of this pass reads and writes; see `addnorm.model.trace.Trace`.
+            exits: receives the logits that the final norm and the head read from the stream after every layer but the last.
 
         Raises:
             InputError: tokens of another shape or dtype; more positions than the position encoding covers; a cache with a
@@ -132,7 +134,11 @@ class Transformer(nn.Module):
         # All of depth. Only the residual knows what its state is: one stream, several, or a history. Branches get what
         # it reads and return what it writes. `addnorm.insight.depth.residual` repeats these lines without the branches,
         # so a change of the order here belongs there too.
+        layer = 0
         for site, branches in self.sites(context):
+            if exits is not None and site.layer != layer:
+                layer = site.layer
+                exits.append(self.read_out(self.residual.view(state)))
             read, state = self.residual.read(state, site)
             output, joined = self._run(branches, read, context), branches.on_stream
             before = state

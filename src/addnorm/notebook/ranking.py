@@ -1,14 +1,13 @@
 """Rankings as a notebook shows them, and `addnorm.rank`, which returns them."""
 
 from collections.abc import Callable
+
+# The sections of pages draw a ranking; they are imported when one is drawn, since most rankings are read by programs.
 from dataclasses import dataclass, fields, replace
 from functools import wraps
 from html import escape
 from typing import TYPE_CHECKING, ParamSpec
 
-from addnorm.reporting.formats.measured import RankingFormats, missing_verdicts
-from addnorm.reporting.formats.table import ResultTable
-from addnorm.reporting.sections import ranking as tables
 from addnorm.statistics import Ranking
 from addnorm.statistics.conclusion import conclusion
 from addnorm.store.rank import rank as plain_rank
@@ -47,9 +46,13 @@ class StudyRanking(Ranking):
         Returns:
             A matplotlib figure; `figure.savefig("ranking.pdf")` writes it. Notebooks show it after `%matplotlib inline`.
         """
+        from addnorm.reporting.sections import ranking as tables
+
         return tables.figure(tables.figure_rows(self, phrases(language)), language)
 
     def __str__(self) -> str:
+        from addnorm.reporting.sections import ranking as tables
+
         return "\n".join(tables.text(each.to_json()) for each in (self, *self.others))
 
     def _repr_html_(self) -> str:
@@ -57,6 +60,10 @@ class StudyRanking(Ranking):
         return answer + "".join(each._table_html() for each in (self, *map(StudyRanking.of, self.others)))
 
     def _table_html(self) -> str:
+        from addnorm.reporting.formats.measured import RankingFormats, missing_verdicts
+        from addnorm.reporting.formats.table import ResultTable
+        from addnorm.reporting.sections import ranking as tables
+
         content = self.to_json()
         shown = RankingFormats.of(content)
         words = {"mean": shown.name.lower() if shown.in_nats else shown.name, "accuracy": "accuracy, %"}

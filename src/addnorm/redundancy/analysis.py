@@ -230,6 +230,11 @@ def _tracked_parameters(model: nn.Module, inputs: Inputs, track: str, log: _Log)
             f"{', '.join(tracked.nonlinear)}: added to data, but not as an affine function of real numbers (a product of "
             "parameters, a nonlinear parametrisation, a Python number, complex numbers), so not in the table"
         )
+    if tracked.other:
+        log.notes.append(
+            f"{', '.join(tracked.other)}: used in other ways than by being added to data (joined to them, looked up, "
+            "multiplied), so not in the table; to audit a parameter whatever its use, track it by its name"
+        )
     large = [entry.name for entry in tracked.entries if entry.coordinates == "common row"]
     if large:
         log.notes.append(

@@ -16,7 +16,7 @@ from addnorm.reporting.snapshot import Snapshot
 from addnorm.statistics.run_tables import Source
 from addnorm.statistics.run_tables.records import is_in_memory
 from addnorm.store.files import write_atomic
-from addnorm.store.rank import record_peek
+from addnorm.store.questions.source import record_peek
 from addnorm.words import phrases
 
 

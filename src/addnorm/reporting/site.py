@@ -16,7 +16,7 @@ from addnorm.reporting.sections import front_of, pages_of
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import LOG_PAGE, View
 from addnorm.store.files import make_folder, write_atomic
-from addnorm.store.rank import record_peek
+from addnorm.store.questions.source import record_peek
 from addnorm.words import LANGUAGES
 
 _ASSETS = ("page.css", "icon.svg")

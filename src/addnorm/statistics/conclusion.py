@@ -49,7 +49,7 @@ def conclusion(ranking: Ranking, short: Mapping[str, str] | None = None) -> tupl
         "references": _names(references),
         "seeds": f"{counts[0]}" if len(counts) == 1 else f"{counts[0]}–{counts[-1]}",
     }
-    in_nats = ranking.measure.in_nats
+    in_nats = ranking.measure.in_nats and not ranking.measure.name.startswith("exit_")  # of a part of the model
     if not in_nats:
         values["measure"] = ranking.measure.name
     if ranking.pairs is not None:

@@ -348,33 +348,37 @@ def noise_floor(
     noisy = np.zeros((*batch, variants), bool)
     known = retained & (noise.variant_df >= _LEAST_DF)
     squares = np.where(known, noise.variant_sd**2, 0.0) * noise.variant_df
-    sets = [(np.array([one]), ONE_REFERENCE_LEVEL) for one in references]
+    # The sets: each reference alone, and all together.
+    member = np.eye(variants, dtype=bool)[references]
+    levels = np.full(len(references), ONE_REFERENCE_LEVEL)
     if len(references) > 0:
-        sets.append((references, ALL_REFERENCES_LEVEL if len(references) > 1 else ONLY_REFERENCE_LEVEL))
-    for members, level in sets:
-        member = np.zeros(variants, bool)
-        member[members] = True
-        inside, others = retained & member, known & ~member
-        inside_df, other_df = ((noise.variant_df * part).sum(axis=-1) for part in (inside, others))
-        with np.errstate(invalid="ignore", divide="ignore"):
-            inside_var = (squares * inside).sum(axis=-1) / inside_df
-            other_var = (squares * others).sum(axis=-1) / other_df
-            rejected = (inside_var > other_var) & (fdtrc(inside_df, other_df, inside_var / other_var) < level)
-            mixed_df = (inside_var + other_var) ** 2 / (inside_var**2 / inside_df + other_var**2 / other_df)
-        # What must hold for the F test: the set is complete (no member was set apart or lacks a variance), and at least two
-        # others are left. The residuals of two variants are equal up to sign; fewer than two others give no variance to compare
-        # with.
-        rejected &= inside.any(axis=-1) & (known | ~inside).all(axis=-1) & (others.sum(axis=-1) >= 2)
-        members_in_pair = member[pairs].sum(axis=-1)
-        both_retained = retained[..., pairs[:, 0]] & retained[..., pairs[:, 1]]
+        member = np.concatenate([member, member.any(axis=0, keepdims=True)])
+        levels = np.append(levels, ALL_REFERENCES_LEVEL if len(references) > 1 else ONLY_REFERENCE_LEVEL)
+    inside, others = retained[..., None, :] & member, known[..., None, :] & ~member
+    inside_df, other_df = ((noise.variant_df[..., None, :] * part).sum(axis=-1) for part in (inside, others))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        inside_var = (squares[..., None, :] * inside).sum(axis=-1) / inside_df
+        other_var = (squares[..., None, :] * others).sum(axis=-1) / other_df
+        rejected = (inside_var > other_var) & (fdtrc(inside_df, other_df, inside_var / other_var) < levels)
+        mixed_df = (inside_var + other_var) ** 2 / (inside_var**2 / inside_df + other_var**2 / other_df)
+    # What must hold for the F test: the set is complete (no member was set apart or lacks a variance), and at least two others
+    # are left. The residuals of two variants are equal up to sign; fewer than two others give no variance to compare with.
+    complete = (known[..., None, :] | ~inside).all(axis=-1) & inside.any(axis=-1)
+    rejected &= complete & (others.sum(axis=-1) >= 2)
+    noisy |= (rejected[..., None] & inside).any(axis=-2)
+    for place in np.flatnonzero(rejected.any(axis=tuple(range(rejected.ndim - 1)))):
+        # Of half a million pairs of a thousand variants, a thousand have one of them.
+        members_in_pair = np.add(member[place][pairs[:, 0]], member[place][pairs[:, 1]], dtype=int)
+        touched = np.flatnonzero(members_in_pair)
+        both_retained = retained[..., pairs[touched, 0]] & retained[..., pairs[touched, 1]]
         for number, least_variance, most_df in (
             (1, inside_var + other_var, mixed_df),
             (2, 2 * inside_var, inside_df),
         ):
             # Sets overlap (one reference, all references): the largest floor and the fewest degrees of freedom win, each by
             # itself. That is stricter than either set alone, never looser.
-            applies = rejected[..., None] & (members_in_pair == number) & both_retained
-            variance = np.where(applies, np.maximum(variance, least_variance[..., None]), variance)
-            df = np.where(applies, np.minimum(df, most_df[..., None]), df)
-        noisy |= rejected[..., None] & inside
+            applies = rejected[..., place, None] & (members_in_pair[touched] == number) & both_retained
+            least, most = variance[..., touched], df[..., touched]
+            variance[..., touched] = np.where(applies, np.maximum(least, least_variance[..., place, None]), least)
+            df[..., touched] = np.where(applies, np.minimum(most, most_df[..., place, None]), most)
     return NoiseFloor(variance=variance, df=df, noisy=noisy)

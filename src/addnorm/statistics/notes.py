@@ -1,5 +1,6 @@
 """Limits of a ranking that a reader has to know, one sentence each."""
 
+from collections.abc import Sequence
 from itertools import combinations
 
 from addnorm.statistics.pairs.comparison import VariantComparison
@@ -8,6 +9,8 @@ from addnorm.statistics.result import FEWEST_SEEDS, ending_reason
 from addnorm.statistics.table import LossTable
 from addnorm.words import Sentence, listed, say
 
+_MOST_NAMED = 5
+"""Noisy variants that are named, the noisiest first; the others are counted."""
 _MANY = 11
 """Comparisons with one reference and three seeds beyond which its own seed effect makes false claims in over 7 % of studies."""
 
@@ -243,7 +246,14 @@ def _set_apart(ranking: Ranking) -> list[Sentence]:
         return []
     known = {row.variant: row.residual_sd or 0.0 for row in ranking.variants}
     code = "noise_of" if ranking.measure.in_nats else "noise_of_plain"
-    each = listed("and", (say(code, variant=name, sd=known[name]) for name in ranking.set_apart))
+    shown: Sequence[str] = ranking.set_apart
+    if len(shown) > _MOST_NAMED:
+        shown = sorted(shown, key=known.__getitem__, reverse=True)[:_MOST_NAMED]
+    each = listed(
+        "and" if shown is ranking.set_apart else "comma", (say(code, variant=name, sd=known[name]) for name in shown)
+    )
+    if len(shown) < len(ranking.set_apart):
+        each = say("open_and_more", named=each, more=len(ranking.set_apart) - len(shown))
     return [
         say("set_apart" if len(ranking.set_apart) == 1 else "several_set_apart", variants=each, rest=ranking.noise_sd)
     ]

@@ -58,6 +58,8 @@ def difference_power(noncentrality: float, critical: float, df: float) -> float:
 def equivalence_power(difference: float, error: float, *, margin: float, critical: float, df: float) -> float:
     """Probability that difference ± critical value · estimated standard error falls inside ±margin."""
     scale, weight = _standard_error_error(df)
+    if critical * scale[0] * error >= margin:  # the narrowest interval is too wide
+        return 0.0
     upper = ndtr((margin - difference) / error - critical * scale)
     # Where the interval is wider than the margin allows (critical * scale * error > margin), upper < lower, and equivalence
     # cannot be claimed: the maximum with 0 below removes these values of S.
@@ -92,27 +94,34 @@ def seeds_needed(
         None if a million seeds would not be enough.
     """
 
-    def powers(seeds: int) -> tuple[float, float]:
-        df = max(1.0, min((variants - 1.0) * (seeds - 1), prior_df + seeds - 1, floor_df * (seeds - 1)))
+    def of_df(seeds: int) -> float:
+        return max(1.0, min((variants - 1.0) * (seeds - 1), prior_df + seeds - 1, floor_df * (seeds - 1)))
+
+    def of_difference(seeds: int) -> float:
+        df = of_df(seeds)
         critical = float(critical_value(confidence, family, np.array(df)))
-        error = sd / math.sqrt(seeds)
-        claimed = difference_power(abs(difference) / error, critical, df)
+        return difference_power(abs(difference) / (sd / math.sqrt(seeds)), critical, df)
+
+    def of_equivalence(seeds: int) -> float:
         # Equivalence is tested at alpha / m where no difference is claimed, which is where it is of interest.
+        df, error = of_df(seeds), sd / math.sqrt(seeds)
         critical = float(critical_value(2 * confidence - 1, family, np.array(df)))
-        return claimed, equivalence_power(difference, error, margin=margin, critical=critical, df=df)
+        return equivalence_power(difference, error, margin=margin, critical=critical, df=df)
+
+    def decided(seeds: int) -> bool:
+        return of_difference(seeds) >= POWER or of_equivalence(seeds) >= POWER
 
     # Doubling, then bisection, which needs a power that rises with n. Each of the two does near the target; where the more
     # probable decision changes from one to the other, the larger of them rises too, as a maximum of two rising functions.
     low, high = 2, 3
-    while max(powers(high)) < POWER:
+    while not decided(high):
         low, high = high, 2 * high
         if high > MOST_SEEDS:
             return None
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if max(powers(middle)) >= POWER else (middle, high)
-    difference_claimed, equivalence_claimed = powers(high)
-    decides: Decided = "difference" if difference_claimed >= equivalence_claimed else "equivalence"
+        low, high = (low, middle) if decided(middle) else (middle, high)
+    decides: Decided = "difference" if of_difference(high) >= of_equivalence(high) else "equivalence"
     return SeedsNeeded(seeds=high, decides=decides)
 
 

@@ -102,10 +102,14 @@ def stuck_cells(
     while True:
         known = np.where(present & ~stuck, values, np.nan)[tested]
         centred = known - np.nanmedian(known, axis=-1, keepdims=True)
+        effects, shared = _effects_without_each(centred)
         best, members, gap = 1.0, np.zeros(0, int), 0.0
         chosen = -1
         for place in np.flatnonzero(gaps[tested] == 0):
-            excess, upper, distance = _division(np.delete(centred, place, axis=0), known[place])
+            columns = np.flatnonzero(~np.isnan(known[place]) & shared[place])
+            excess, upper, distance = _division(
+                centred, place, known[place] - effects[place], effects[place], columns, best
+            )
             if excess > best and distance > least:
                 best, members, gap, chosen = excess, upper, distance, int(tested[place])
         if chosen < 0:
@@ -114,29 +118,49 @@ def stuck_cells(
         gaps[chosen] = gap
 
 
-def _division(others: np.ndarray, own: np.ndarray) -> tuple[float, np.ndarray, float]:
-    """By how many times the largest gap exceeds what is allowed, the columns of the upper group, and the gap."""
+# The median without row v is read off the sorted column: one sort for all rows, where a median for each is quadratic.
+def _effects_without_each(
+    centred: Float[np.ndarray, "variant seed"],
+) -> tuple[Float[np.ndarray, "variant seed"], Bool[np.ndarray, "variant seed"]]:
+    """Median of each column over all other rows, 0 where they have none, and where they have one."""
+    own = ~np.isnan(centred)
+    others = own.sum(axis=0) - own
+    order = np.argsort(centred, axis=0, kind="stable")
+    rank = np.argsort(order, axis=0, kind="stable")  # a row without the cell is behind all that have it
+    middle = [(np.maximum(others - 1, 0)) // 2, others // 2]
+    values = np.take_along_axis(centred, order, axis=0)
+    lower, upper = (np.take_along_axis(values, np.minimum(at + (at >= rank), len(values) - 1), axis=0) for at in middle)
+    return np.where(others > 0, (lower + upper) / 2, 0.0), others > 0
+
+
+def _division(
+    centred: np.ndarray, place: int, own: np.ndarray, effect: np.ndarray, columns: np.ndarray, best: float
+) -> tuple[float, np.ndarray, float]:
+    """By how many times the largest gap exceeds what is allowed, the columns of the upper group, and the gap.
+
+    0 where the first is at most `best`.
+    """
     nothing = (0.0, np.zeros(0, int), 0.0)
-    effect = np.nanmedian(np.where(np.isnan(others).all(axis=0), 0.0, others), axis=0)
-    columns = np.flatnonzero(~np.isnan(own) & ~np.isnan(others).all(axis=0))
     if columns.size < _FEWEST:
         return nothing
-    columns = columns[np.argsort((own - effect)[columns], kind="stable")]
-    residual = (own - effect)[columns]
+    columns = columns[np.argsort(own[columns], kind="stable")]
+    residual = own[columns]
     steps = np.diff(residual)
-    place = int(steps.argmax()) + 1
-    lower, upper = residual[:place], residual[place:]
-    if len(others) == 1 and upper.size >= lower.size:
+    division = int(steps.argmax()) + 1
+    lower, upper = residual[:division], residual[division:]
+    if len(centred) == 2 and upper.size >= lower.size:
         return nothing
     within_df = residual.size - 2
     within = float(np.sqrt((lower.var() * lower.size + upper.var() * upper.size) / within_df))
+    gap = float(steps[division - 1])
+    if gap <= best * TIMES * within:  # whatever the others' spread, which takes the longest
+        return nothing
     # Of one other variant nothing is left, and the groups' own spread is all there is.
-    sigma = _typical_sd(others - effect) if len(others) > 1 else 0.0
+    sigma = _typical_sd(np.delete(centred, place, axis=0) - effect) if len(centred) > 2 else 0.0
     needed = TIMES * max(within, sigma)
     if within > _UNEVEN * sigma:
         needed = max(needed, float(stdtrit(within_df, _TAIL)) * within)
-    gap = float(steps[place - 1])
-    return (gap / needed if needed > 0 else 0.0), columns[place:], gap
+    return (gap / needed if needed > 0 else 0.0), columns[division:], gap
 
 
 def _typical_sd(residuals: np.ndarray) -> float:

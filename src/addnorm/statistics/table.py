@@ -7,14 +7,17 @@ digit and more often than printed digits agree by chance (`repeats`). Between tw
 at every seed.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
 
 from addnorm.errors import InputError, UnknownName
+from addnorm.statistics.noise import at_every_seed
 from addnorm.statistics.repeats import agrees_by_chance, printed, repeats
 from addnorm.statistics.result import FEWEST_SEEDS, Result
 from addnorm.words import Sentence, listed, say
@@ -44,18 +47,24 @@ class LossTable:
 
     def row(self, variant: str) -> int:
         """Row of `losses` that stands for the variant."""
-        return self.distinct.index(self.same_as.get(variant, variant))
+        return self._rows[self.same_as.get(variant, variant)]
+
+    @cached_property
+    def _rows(self) -> dict[str, int]:
+        return {name: row for row, name in enumerate(self.distinct)}
 
     def at_seeds(self, seeds: Bool[np.ndarray, " seed"]) -> "LossTable":
         """The table with the runs of some seeds alone; the list of runs stays whole."""
         return replace(self, losses=np.where(seeds, self.losses, np.nan), present=self.present & seeds)
 
-    def is_unpaired(self, pairs: Iterable[tuple[int, int]]) -> bool:
+    def is_unpaired(self, pairs: Sequence[tuple[int, int]]) -> bool:
         """True if no pair of rows has enough seeds in common, unfinished runs included, and one has enough runs of each."""
         seeds = [{run.seed for run in self.runs[name]} for name in self.distinct]
-        shared = [len(seeds[one] & seeds[other]) for one, other in pairs]
-        runs = [int(self.present[[one, other]].sum(axis=1).min()) for one, other in pairs]
-        return bool(runs) and max(shared) < FEWEST_SEEDS <= max(runs) and not self.constant.any()
+        runs = self.present.sum(axis=1).tolist()
+        most = max((min(runs[one], runs[other]) for one, other in pairs), default=0)
+        if most < FEWEST_SEEDS or self.constant.any():
+            return False
+        return all(len(seeds[one] & seeds[other]) < FEWEST_SEEDS for one, other in pairs)
 
     def is_repeated(self, variant: str) -> bool:
         """True if a variant has several finished runs, and all of them repeat the first."""
@@ -74,10 +83,16 @@ class LossTable:
         finished = [run for run in self.runs[variant] if run.state == "finished"]
         return len(finished) > 1 and all(_is_same_model(finished[0], run) for run in finished)
 
-    @property
+    @cached_property
     def constant(self) -> Bool[np.ndarray, " variant"]:
         """The rows of `losses` that `is_constant`: their one value belongs to no seed."""
         return np.array([self.is_constant(name) for name in self.distinct], dtype=bool)
+
+    @cached_property
+    def at_shared_seeds(self) -> tuple[np.ndarray, np.ndarray, Bool[np.ndarray, "variant seed"]]:
+        """`losses`, `accuracies` and `present`, with the value of each constant variant at every seed."""
+        losses, present = at_every_seed(self.losses, self.present, self.constant)
+        return losses, at_every_seed(self.accuracies, self.present, self.constant)[0], present
 
     def failed(self, variant: str) -> bool:
         """True if every run of the variant has ended and none has finished."""
@@ -238,9 +253,16 @@ def _repeated_variants(kept: Sequence[Result]) -> tuple[dict[str, str], list[tup
         by_variant.setdefault(run.variant, {})[run.seed] = run
     same_as: dict[str, str] = {}
     level: list[tuple[str, str]] = []
-    originals: list[str] = []
+    # Of V variants few can be repeats. An original is looked up by the hash and by the digits of one run: comparing each
+    # variant with each took half a second for a thousand.
+    order = {name: place for place, name in enumerate(by_variant)}
+    originals: dict[tuple[int, Any], list[str]] = {}
     for name, runs in by_variant.items():
-        for original in originals:
+        first = min(runs)
+        digits, mark = printed(runs[first]), runs[first].content_hash
+        marks = [(first, digits)] + ([] if mark is None else [(first, mark)])
+        similar = {original for mark in marks for original in originals.get(mark, ())}
+        for original in sorted(similar, key=order.__getitem__):
             other = by_variant[original]
             if runs.keys() != other.keys() or not all(_is_repeat(run, other[seed]) for seed, run in runs.items()):
                 continue
@@ -250,5 +272,6 @@ def _repeated_variants(kept: Sequence[Result]) -> tuple[dict[str, str], list[tup
                 break
             level.append((original, name))
         if name not in same_as:
-            originals.append(name)
+            for mark in marks:
+                originals.setdefault(mark, []).append(name)
     return same_as, level

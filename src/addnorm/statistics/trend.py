@@ -217,7 +217,7 @@ def trend(
         variants=tuple(rows),
         warnings=tuple(_warnings(kept, losses, [name for name in names if name not in measured], slopes)),
         decisions=tuple(
-            _decisions(sizes[0].name, sizes[1].name, *at, sorted(measured))
+            decision_accuracy(sizes[0].name, sizes[1].name, *at, sorted(measured))
             for sizes, at in zip(pairwise(kept), pairwise(losses), strict=True)
             if len(measured) >= _FEWEST_VARIANTS
         ),
@@ -227,8 +227,16 @@ def trend(
 _FEWEST_VARIANTS = 3
 
 
-def _decisions(smaller: str, larger: str, small: "Losses", large: "Losses", names: Sequence[str]) -> DecisionAccuracy:
-    """Share of the pairs of these variants that keep their sign from one size to a larger one."""
+def decision_accuracy(
+    smaller: str, larger: str, small: "Losses", large: "Losses", names: Sequence[str]
+) -> DecisionAccuracy:
+    """Share of the pairs of these variants that keep their sign from one size, or a prediction, to a larger size.
+
+    Args:
+        smaller, larger: names of the two.
+        small, large: losses of each, by variant and seed.
+        names: variants whose pairs count.
+    """
     pairs = list(combinations(range(len(names)), 2))
     signs = []
     for losses in (small, large):

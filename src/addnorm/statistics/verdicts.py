@@ -3,12 +3,11 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from functools import cached_property
 
 import numpy as np
 
 from addnorm.statistics.multiple_testing import Decisions, Evidence, Look, Rule, decide
-from addnorm.statistics.noise import at_every_seed
 from addnorm.statistics.pairs.comparison import VariantComparison, Verdict
 from addnorm.statistics.pairs.paired_tests import PairedTests
 from addnorm.statistics.pairs.unpaired import unpaired_tests
@@ -54,9 +53,11 @@ class ComparisonFamily:
             table = table.at_seeds(looks[-1].seeds)
         candidates = [row for row, name in enumerate(table.distinct) if not table.failed(name)]
         reference_rows = {table.row(name) for name in references}
-        pairs = tuple(pair for pair in combinations(candidates, 2) if reference_rows.intersection(pair))
+        # Pairs of all candidates would be half a million of a thousand variants, of which one reference keeps 999.
+        among = reference_rows.intersection(candidates)
+        pairs = tuple(sorted({(min(one, row), max(one, row)) for one in among for row in candidates if row != one}))
         if chosen is not None:
-            wanted = [frozenset(table.row(name) for name in pair) for pair in chosen]
+            wanted = {frozenset(table.row(name) for name in pair) for pair in chosen}
             pairs = tuple(pair for pair in pairs if frozenset(pair) in wanted)
         # Pairs of variants whose runs have yet to come are in the family from the beginning. If only finished pairs counted, an
         # early look would have a smaller family and easier verdicts, which a later look could take back.
@@ -73,7 +74,7 @@ class ComparisonFamily:
                 table.losses,
                 table.present,
                 np.array(pairs, dtype=int).reshape(-1, 2),
-                np.array(sorted(reference_rows.intersection(candidates)), dtype=int),
+                np.array(sorted(among), dtype=int),
                 family=size,
                 confidence=confidence,
                 margin=margin,
@@ -143,8 +144,12 @@ class ComparisonFamily:
 
     def place(self, name: str, other: str) -> int | None:
         """Place of a pair among the tests; None where it has none."""
-        rows = sorted((self.table.row(name), self.table.row(other)))
-        return self.pairs.index((rows[0], rows[1])) if (rows[0], rows[1]) in self.pairs else None
+        rows = self.table.row(name), self.table.row(other)
+        return self._places.get((min(rows), max(rows)))
+
+    @cached_property
+    def _places(self) -> dict[tuple[int, int], int]:
+        return {pair: place for place, pair in enumerate(self.pairs)}
 
     def compare(self, name: str, other: str) -> VariantComparison:
         """The verdict on one variant against one reference, with its numbers or the reason why there is none."""
@@ -163,7 +168,7 @@ class ComparisonFamily:
         if self.decisions is None:
             return replace(blank, reason=say("nothing_finished"))
         tests = self.decisions.tests
-        index = self.pairs.index((min(row, column), max(row, column)))
+        index = self._places[min(row, column), max(row, column)]
         with_constant = bool(tests.with_constant[index])
         sign = -1.0 if row > column else 1.0
         count = int(tests.count[index])
@@ -272,8 +277,7 @@ class ComparisonFamily:
 
 def _accuracy(table: LossTable, row: int, column: int) -> tuple[float | None, bool | None]:
     """Difference in accuracy over the shared seeds, and whether it agrees with the difference in loss."""
-    accuracies, present = at_every_seed(table.accuracies, table.present, table.constant)
-    losses, _ = at_every_seed(table.losses, table.present, table.constant)
+    losses, accuracies, present = table.at_shared_seeds
     both = present[row] & present[column]
     if not both.any():
         return None, None
@@ -287,7 +291,7 @@ def _accuracy(table: LossTable, row: int, column: int) -> tuple[float | None, bo
 
 def _by_seed(table: LossTable, row: int, column: int) -> dict[int, float]:
     """Difference in loss at each shared seed."""
-    losses, present = at_every_seed(table.losses, table.present, table.constant)
+    losses, _, present = table.at_shared_seeds
     both = np.flatnonzero(present[row] & present[column])
     return {table.seeds[place]: float(losses[row, place] - losses[column, place]) for place in both}
 

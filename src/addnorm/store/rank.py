@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from addnorm.errors import InputError, JobError, UnknownName, warn
+from addnorm.errors import InputError, UnknownName, warn
 from addnorm.references import names_printed_results
 from addnorm.statistics import Ranking, Result, kuang_2025, ranking_of_published, read_published
 from addnorm.statistics import rank as rank_results
 from addnorm.statistics.measure import Direction, Metric, MetricChoice, measure_of
 from addnorm.statistics.run_tables import RunTable, Source, is_run_table, read_run_table
-from addnorm.store.questions.source import columns_of_no_table
+from addnorm.store.questions.source import columns_of_no_table, record_peek
 from addnorm.store.results import ranking
 from addnorm.store.study import StudyFolder
 from addnorm.words import Sentence, listed
@@ -54,9 +54,9 @@ def rank(
         direction: of the numbers in the column `loss` of such a file: `lower` or `higher` is better. By default that of the
             column's name; a name such as accuracy needs it.
         unit: of these numbers, for what is shown. A loss is in nats per token unless given.
-        metric: columns of such a file in place of `loss`, by name, as `accuracy,direction=higher,margin=0.2,unit=%`, or as a
-            mapping of these fields. The first decides; the others are `others` of the result, each with an error rate of its
-            own.
+        metric: columns of such a file, or numbers of the last evaluation of a study's runs, in place of `loss`: by name,
+            as `accuracy,direction=higher,margin=0.2,unit=%`, or as a mapping of these fields. The first decides; the others
+            are `others` of the result, each with an error rate of its own.
         together: one error rate for the verdicts of all metrics instead.
         say: receives a message if the ranking cannot be recorded; by default a Python warning.
 
@@ -87,7 +87,7 @@ def rank(
             together=together,
         ).ranking
     path = Path(path)  # type: ignore[arg-type]
-    if columns or direction or unit or metric:
+    if columns or ((direction or unit) and not metric) or (metric and is_published(path)):
         given = "columns are given" if columns or metric else "a direction or unit is given"
         raise columns_of_no_table(path, given)
     own: tuple[str, ...]
@@ -98,13 +98,18 @@ def rank(
         folder = StudyFolder(path)
         known, own = tuple(dict.fromkeys(run.spec["variant"] for run in folder.runs())), folder.references
     overrides = _chosen(known, own, references, variants, exclude)
-    if margin is not None:
-        overrides["margin"] = margin
     if is_published(path):
-        return ranking_of_published(path, overrides)
-    current = ranking(folder, overrides)
+        return ranking_of_published(path, overrides | ({} if margin is None else {"margin": margin}))
+    choices = metric_choices(metric, None, direction, unit, margin)
+    made = []
+    for choice in choices:
+        measure = measure_of(choice.name, choice.direction, choice.unit) if metric else None
+        chosen = overrides | ({} if choice.margin is None else {"margin": choice.margin})
+        found = ranking(folder, chosen, measure=measure, confidence=_confidence(choices, together))
+        notes = () if measure is None else _about(measure, found.margin, choice.margin)
+        made.append(replace(found, warnings=(*notes, *found.warnings)))
     record_peek(folder, say)
-    return current
+    return _with_others(made, together)
 
 
 def is_published(path: Path) -> bool:
@@ -147,9 +152,7 @@ def rank_table(
         InputError: as `rank`.
     """
     choices = metric_choices(metric, columns, direction, unit, margin)
-    if together and len(choices) < 2:
-        raise InputError("together: expected several metrics, got one. Name them with metric, or leave it out.")
-    confidence = 1 - _ALPHA / (len(choices) if together else 1)
+    confidence = _confidence(choices, together)
     made: list[Ranking] = []
     first: RunTable | None = None
     for choice in choices:
@@ -164,10 +167,21 @@ def rank_table(
         notes = (*table.warnings, *_about(measure, result.margin, choice.margin))
         made.append(replace(result, warnings=(*notes, *result.warnings)))
     assert first is not None
+    return RankedTable(ranking=_with_others(made, together), runs=first.runs)
+
+
+def _confidence(choices: Sequence[MetricChoice], together: bool) -> float:
+    if together and len(choices) < 2:
+        raise InputError("together: expected several metrics, got one. Name them with metric, or leave it out.")
+    return 1 - _ALPHA / (len(choices) if together else 1)
+
+
+def _with_others(made: Sequence[Ranking], together: bool) -> Ranking:
+    """The first ranking, with those by further metrics and a sentence on how they share error rates."""
     if len(made) == 1:
-        return RankedTable(ranking=made[0], runs=first.runs)
+        return made[0]
     ranked = replace(made[0], others=tuple(made[1:]), together=together)
-    return RankedTable(ranking=replace(ranked, warnings=(_share(ranked), *ranked.warnings)), runs=first.runs)
+    return replace(ranked, warnings=(_share(ranked), *ranked.warnings))
 
 
 def metric_choices(
@@ -263,11 +277,3 @@ def _points(names: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
         plain = name if name in known else name.replace(" · ", ", ")
         found += [plain] if plain in known else [each for each in known if each.startswith(f"{plain}, ")] or [name]
     return tuple(dict.fromkeys(found))
-
-
-def record_peek(folder: StudyFolder, say: Callable[[str], None] = warn) -> None:
-    """Record that results were shown; a folder that cannot be written is reported and may be shown all the same."""
-    try:
-        folder.record_peek()
-    except JobError as error:
-        say(f"this look is not recorded, so seeds added later will not be marked as added after it: {error}")

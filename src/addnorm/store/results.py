@@ -1,9 +1,11 @@
 """Results of a study's folder, and their ranking: `StudyFolder` to `Result` to `Ranking`."""
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from addnorm.errors import InputError
+from addnorm.errors import InputError, did_you_mean
 from addnorm.statistics import Ranking, Result, rank
 from addnorm.statistics.measure import LOSS, LOSS_OF_ANSWERS, Metric
 from addnorm.statistics.seeds_in_stages import SeedsInStages
@@ -14,23 +16,38 @@ from addnorm.store.tuning import tuning
 from addnorm.words import say
 
 
-def results(folder: StudyFolder) -> list[Result]:
+def results(folder: StudyFolder, metric: str = LOSS.name) -> list[Result]:
     """One result per compared run, in every state. Runs of an extension are marked as not planned.
 
+    Args:
+        folder: the study.
+        metric: number of the last evaluation that takes the place of the loss.
+
     Raises:
-        InputError, Damaged: a run's spec is missing or damaged.
+        InputError: a run's spec is missing, or its last evaluation has no such number.
+        Damaged: a run's spec is damaged.
     """
     later = added_later(folder)
-    return [
-        result(
-            folder,
-            status := run.status(),
-            run.ending(),
-            later,
-            run.newest("eval") if status.state == "finished" else None,
+    made = []
+    for run in folder.runs():
+        status = run.status()
+        evaluation = run.newest("eval") if status.state == "finished" else None
+        made.append(result(folder, status, run.ending(), later, evaluation))
+        if metric != LOSS.name and evaluation is not None and made[-1].state == "finished":
+            made[-1] = _by_metric(made[-1], metric, evaluation)
+    return made
+
+
+def _by_metric(run: Result, metric: str, evaluation: Mapping[str, Any]) -> Result:
+    """The result with another number in place of the loss, and without what is of the loss."""
+    value = evaluation.get(metric)
+    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+        known = [name for name, each in evaluation.items() if isinstance(each, float) and name != "time"]
+        raise InputError(
+            f"run {run.name}: expected a finite number {metric!r} in its last evaluation, got {value!r}."
+            f"{did_you_mean(metric, known)} Known: {', '.join(known)}."
         )
-        for run in folder.runs()
-    ]
+    return replace(run, loss=float(value), accuracy=None, perplexity=None, part_losses=(), part_tokens=())
 
 
 def measure_of_study(folder: StudyFolder) -> Metric:
@@ -72,6 +89,8 @@ def ranking(
     *,
     known: Sequence[Result] | None = None,
     tuned: Sequence[Result] | None = None,
+    measure: Metric | None = None,
+    confidence: float = 0.95,
 ) -> Ranking:
     """Ranking of a study in its present state.
 
@@ -80,6 +99,8 @@ def ranking(
         overrides: `references` or `margin` to use instead of the plan's; `left_out`: variants that take no part.
         known: results of the runs, if already known; read from the folder otherwise.
         tuned: results of the tuning runs, in the same way.
+        measure: number of the last evaluation to rank by; the loss if not given.
+        confidence: of all verdicts together, and of all intervals together.
 
     Raises:
         InputError: an unknown reference, results that cannot be compared, or only tuning runs so far.
@@ -98,9 +119,11 @@ def ranking(
     pairs = folder.pairs if set(chosen["references"]) <= set(folder.references) else None
     if folder.plan.get("replicate") and (changed or chosen.get("left_out")):
         raise InputError(say("family_frozen", path=str(folder.path)))
+    own = measure is None or measure.name == LOSS.name
     return rank(
-        results(folder) if known is None else known,
-        measure=measure_of_study(folder),
+        results(folder, LOSS.name if measure is None else measure.name) if known is None else known,
+        measure=measure_of_study(folder) if own or measure is None else measure,
+        confidence=confidence,
         references=tuple(chosen["references"]),
         margin=chosen["margin"],
         left_out=chosen.get("left_out", ()),
@@ -109,7 +132,7 @@ def ranking(
         ],
         design=design(folder),
         second=tuple(folder.plan.get("replicate", ())),
-        tuning=outcome,
+        tuning=outcome if own else None,  # its tables are of losses
         unplanned=changed,
         pairs=None if pairs is None else [pair for pair in pairs if pair[1] in chosen["references"]],
     )

@@ -34,6 +34,9 @@ FORMAT = 1
 COSTS = "costs.json"
 """Name of the file of every variant's counted cost, in the study's folder."""
 
+PREDICTION = "prediction.json"
+"""Name of the file of what was predicted of the study before it was trained."""
+
 _RUN_FIELDS: dict[str, type] = {"run": str, "variant": str, "seed": int, "steps": int}
 _PLAN_FIELDS: dict[str, type] = {"study": str, "plan_hash": str, "runs": list}
 _RESERVED = frozenset(
@@ -41,6 +44,7 @@ _RESERVED = frozenset(
         "data",
         "study.json",
         COSTS,
+        PREDICTION,
         "extrapolation.json",
         "audit.json",
         "explain.json",

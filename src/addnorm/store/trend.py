@@ -7,15 +7,12 @@ from typing import Any
 
 from addnorm.errors import InputError, UnknownName, warn
 from addnorm.statistics import Result, read_published
-from addnorm.statistics.measure import measure_of
-from addnorm.statistics.run_tables import is_run_table, read_run_table
+from addnorm.statistics.run_tables import is_run_table
 from addnorm.statistics.trend import Size, Trend
 from addnorm.statistics.trend import trend as trend_of_sizes
-from addnorm.store.files import Damaged, read_json
-from addnorm.store.questions.source import columns_of_no_table
-from addnorm.store.rank import record_peek, variant_names
-from addnorm.store.results import results
-from addnorm.store.study import COSTS, StudyFolder
+from addnorm.store.questions.source import counted_costs, read_source, record_peek
+from addnorm.store.rank import variant_names
+from addnorm.store.study import StudyFolder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,35 +40,19 @@ class _Source:
 
 
 def _source(path: Path, columns: Mapping[str, str] | None) -> _Source:
-    if is_run_table(path):
-        table = read_run_table(path, columns)
-        measure_of(table.metric)  # refuses a number of which higher is better
-        runs = table.runs
-        return _Source(path=path, results=runs, references=(runs[0].variant,), costs={})
-    if columns:
-        raise columns_of_no_table(path)
-    if path.suffix == ".json":
-        published = read_published(path)
-        costs = published.notes.get("costs")
-        return _Source(
-            path=path,
-            results=published.results,
-            references=published.references,
-            costs=costs if isinstance(costs, Mapping) else {},
-        )
-    folder = StudyFolder(path)
-    counted = read_json(folder.path / COSTS) if (folder.path / COSTS).exists() else {}
-    costs = counted.get("variants", {}) if isinstance(counted, Mapping) else {}
-    if not isinstance(costs, Mapping):
-        raise Damaged(
-            f"{folder.path / COSTS} is damaged: expected numbers by variant. Remove it and run the study again."
-        )
+    runs = read_source(path, columns)
+    folder = StudyFolder(path) if (path / "study.json").exists() else None
+    costs: Any = {}
+    if folder is not None:
+        costs = counted_costs(folder)
+    elif path.suffix == ".json" and not is_run_table(path):
+        costs = read_published(path).notes.get("costs")
     return _Source(
         path=path,
-        results=results(folder),
-        references=folder.references,
-        costs=costs,
-        margin=folder.plan.get("margin"),
+        results=runs.results,
+        references=runs.references,
+        costs=costs if isinstance(costs, Mapping) else {},
+        margin=None if folder is None else folder.plan.get("margin"),
         folder=folder,
     )
 

@@ -97,6 +97,10 @@ class Training:
     """Parts of a batch whose gradients are computed one after the other, or on several devices, and added as a binary tree: a
     power of two that divides the batch. It decides the last bits of a run and the memory of a step. null is one part, or with
     several devices the largest number up to 8."""
+    exits: float | None = field(default=None, metadata=_OMITTED)
+    """Weight of trained early exits: after every layer but the last, the final norm and the head read the stream, and the mean
+    divergence of these exits from the model's own answer, times this weight, joins the objective (distillation, FastBERT). Exit
+    losses are recorded with every evaluation; 0 records them of exits that nothing trains. null for none."""
     recompute: bool = field(default=False, metadata=_OMITTED)
     """True to keep only the input of every branch for the backward pass, which computes the branches again: less memory for
     about a third more time."""
@@ -143,7 +147,14 @@ class Training:
         if isinstance(self.final_sequences, int):
             require_at_least(self, 1, "final_sequences")
         require(self, "clip", self.clip is None or self.clip > 0, "a positive number or null")
+        self._require_exits()
         self._require_shards()
+
+    def _require_exits(self) -> None:
+        if self.exits is not None:
+            require(self, "exits", 0 <= self.exits < math.inf, "null or a number of at least 0")
+            advice = "Exits are read within the pass, which a compiled one does not give out."
+            require(self, "compile", not self.compile, "false with training.exits", advice)
 
     def _require_shards(self) -> None:
         largest = self.batch & -self.batch

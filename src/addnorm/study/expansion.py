@@ -75,6 +75,10 @@ def validate(study: Study) -> None:
                 require_start(built, training.init_from)
             if not training.budget:  # its steps are not known yet
                 built.residual.require_steps(training.steps)
+            if training.exits is not None and model.depth < 2:
+                raise InputError(
+                    f"training.exits: expected a model of two layers or more, got {model.depth}. Set it to null."
+                )
             if training.devices > 1 or (training.shards or 1) > 1:
                 _require_separable(built)
             if training.parallel == "sharded":
@@ -99,6 +103,8 @@ def _require_trainable(model: ForeignSpec, training: Training, tokenizer: Tokeni
             "training.recompute: expected false, got true. Branches of models of others are not known; set it for the variants "
             "of addnorm, or lower the memory with training.shards."
         )
+    if training.exits is not None:
+        raise InputError("training.exits: expected null, got a weight. Layers of models of others are not known.")
     if training.parallel != "replicated":
         raise InputError(
             f"training.parallel: expected replicated, got {training.parallel}. Branches of models of others are not known, so "

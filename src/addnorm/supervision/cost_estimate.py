@@ -279,8 +279,12 @@ def _count_step(model: AnyModel, training: Training, dtype: torch.dtype) -> Step
     # twice counts twice; `counting_at_once` makes one product of a loop over tiles, whose FLOPs are the same and whose
     # iterations are not needed.
     with FlopCounterMode(display=False) as flops, live, counting_at_once():
-        logits = built(tokens)
+        exits: list[torch.Tensor] = []
+        logits = built(tokens, exits=exits) if training.exits else built(tokens)
         loss = F.cross_entropy(logits.flatten(0, 1), tokens.flatten())
+        for each in exits:
+            loss = loss + F.cross_entropy(each.flatten(0, 1), tokens.flatten())
+        exits.clear()
         del logits
         loss.backward()
     kept_scores: Literal["running", "stored"] | None = None

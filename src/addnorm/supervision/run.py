@@ -94,6 +94,7 @@ def run(
     again: Collection[State] = (),
     until: Literal["decided", "confirmed"] | None = None,
     most: int = MOST_SEEDS,
+    freeze: bool = False,
 ) -> StudyFolder:
     """Train the runs of a study, or resume them after an interruption. Returns when every run has ended or is blocked.
 
@@ -111,6 +112,7 @@ def run(
         until: "decided" adds seeds in stages where comparisons are open, by a design that the plan freezes. "confirmed" trains
             the variants of every found verdict on a second batch of seeds: the study's `replicate`, or as many as it has seeds.
         most: largest number of seeds per variant with `until="decided"`.
+        freeze: True to prepare the data and freeze the plan, and train nothing.
 
     Returns:
         The study's folder.
@@ -160,6 +162,8 @@ def run(
     # Of a tuned study, the costs shown are those of the points that are chosen, which are not known before.
     if study.tune is None:
         record_costs(prepared.fitted.study, out)
+    if freeze:
+        return folder
     show = on_tick if on_tick is not None else NotebookProgress().show if in_notebook() else _show_nothing
 
     def train(folder: StudyFolder) -> None:

@@ -22,7 +22,7 @@ from addnorm.symmetry.actions.equations import IllConditioned
 from addnorm.symmetry.counting import LARGEST
 from addnorm.symmetry.families import COUNTED, STREAM_SCALE
 from addnorm.symmetry.moves import Comparison, carried
-from addnorm.symmetry.numeric.jacobian import Jacobian, generic_point, jacobian, scope
+from addnorm.symmetry.numeric.jacobian import MORE_CASES, Jacobian, generic_point, jacobian, scope
 from addnorm.symmetry.numeric.null_space import NullSpace, effects, null_space, orthonormal, unexplained
 from addnorm.symmetry.result import Family, Member, Near, Symmetries, Unexplained
 from addnorm.symmetry.structure import Direction, Structure, columns_of, structure
@@ -32,6 +32,8 @@ _CLAIM = 1e-8
 """Largest relative effect of a direction that is confirmed."""
 _NEAR = 1e-2
 """Largest relative singular value of a near-symmetry that is reported."""
+_CLEAR = 1e3
+"""Smallest gap of a clear count."""
 _MOST_SETS = 12
 """Sets of parameters by which unexplained directions are told apart; the search costs the null space's size cubed for each."""
 _MOST_MOVES = 400
@@ -183,11 +185,16 @@ def _numerical(
     progress("numerical method", 0, points)
     derivative = jacobian(point, cases, observe)
     space = null_space(derivative.matrix, derivative.unread)
+    if space.gap < _CLEAR and derivative.cases < MORE_CASES and cases.fresh:
+        wider = jacobian(point, cases, observe, fewest_cases=MORE_CASES)
+        clearer = null_space(wider.matrix, wider.unread)
+        if clearer.gap > space.gap:
+            derivative, space = wider, clearer
     sizes = [space.size]
     for seed in range(1, points):
         progress("numerical method", seed, points)
         other = generic_point(model, seed=seed)
-        again = jacobian(other, cases, observe)
+        again = jacobian(other, cases, observe, fewest_cases=derivative.cases)
         sizes.append(null_space(again.matrix, again.unread).size)
     if len(set(sizes)) > 1:
         notes.append(f"the number of directions differs between generic points: {', '.join(map(str, sizes))}")
@@ -196,7 +203,7 @@ def _numerical(
             f"the inputs give {derivative.matrix.shape[0]} outputs for {derivative.matrix.shape[1]} numbers, so the count says "
             "no more than: on these inputs"
         )
-    if space.gap < 1e3:
+    if space.gap < _CLEAR:
         notes.append(f"no clear gap separates the directions from the others ({space.gap:.1e})")
     return derivative, space
 

@@ -8,13 +8,17 @@ import torch
 from torch import Tensor, nn
 
 from addnorm.errors import InputError, UnknownName
+from addnorm.redundancy.algebra.rank import svd
 from addnorm.redundancy.execution.cases import Cases
 from addnorm.redundancy.execution.checks import check_inputs, check_model
 from addnorm.redundancy.execution.copies import PROCESS_LOCK, device_of
-from addnorm.redundancy.execution.inputs import bind
-from addnorm.symmetry.numeric.jacobian import generic_point, jacobian
-from addnorm.symmetry.numeric.null_space import null_space
-from addnorm.symmetry.structure import columns_of
+from addnorm.redundancy.execution.inputs import Inputs, bind
+from addnorm.redundancy.graph.export import NotExported, export
+from addnorm.symmetry.actions.equations import IllConditioned
+from addnorm.symmetry.families import COUNTED
+from addnorm.symmetry.numeric.jacobian import Jacobian, generic_point, jacobian
+from addnorm.symmetry.numeric.null_space import confirmed, null_space
+from addnorm.symmetry.structure import columns_of, structure
 
 LARGEST = 5000
 """Largest number of parameters: the null space costs their number cubed."""
@@ -30,6 +34,8 @@ class LearnedNumbers:
     """Numbers of them on which no output depends."""
     matter: int
     """Independent directions of them that no other parameter can absorb."""
+    families: tuple[str, ...] = ()
+    """Families with directions that move the group, if they were asked for and the model exports."""
 
     @property
     def gauge(self) -> int:
@@ -38,7 +44,13 @@ class LearnedNumbers:
 
 
 def learned_numbers(
-    model: nn.Module, inputs: Any, groups: Mapping[str, Sequence[str]], *, upright: str | None = None
+    model: nn.Module,
+    inputs: Any,
+    groups: Mapping[str, Sequence[str]],
+    *,
+    upright: str | None = None,
+    name_families: bool = False,
+    in_turn: bool = False,
 ) -> dict[str, LearnedNumbers]:
     """Count, at generic weights, the directions of each group that the other parameters cannot absorb.
 
@@ -48,6 +60,9 @@ def learned_numbers(
         groups: names of parameters, by the name of the group.
         upright: a table whose rows may not be rotated together. With that of the tokens, a rotation of the stream, which
             rewrites the whole model, does not count against what reads the stream.
+        name_families: also name the families that move each group, by the structural method.
+        in_turn: hold a group that others can absorb whole fixed for the groups after it. Two groups that can only absorb each
+            other are then not both called free.
 
     Raises:
         InputError: the model cannot be analysed, the inputs do not fit, or no clear gap separates what can matter.
@@ -66,6 +81,7 @@ def learned_numbers(
     with PROCESS_LOCK, torch.autocast(device_of(model).type, enabled=False), torch.inference_mode(False):
         point = generic_point(model)
         derivative = jacobian(point, Cases.of(point, bound, "logits"), "logits")
+        proven = _proven(model, point, bound, derivative) if name_families else {}
         matrix = derivative.matrix
         if upright is not None:
             matrix = torch.cat([matrix, _turned(point.get_parameter(upright).detach(), columns[upright], matrix)])
@@ -82,8 +98,32 @@ def learned_numbers(
         unread = sum(int(derivative.unread[columns[name]].sum()) for name in names)
         # The basis is orthonormal over scaled columns, so that a share of it that is rounding is small.
         absorbed = int((torch.linalg.svdvals(rows) > 1e-7).sum()) if rows.numel() else 0
-        made[group] = LearnedNumbers(numbers=len(rows), unread=unread, matter=len(rows) - unread - absorbed)
+        if in_turn and absorbed == len(rows) - unread:
+            basis = basis @ svd(rows, full_matrices=True)[2][absorbed:].T
+        named = tuple(
+            family
+            for family, tangents in proven.items()
+            if any(bool((tangents[columns[name]].abs() > 1e-9 * tangents.abs().amax(0)).any()) for name in names)
+        )
+        made[group] = LearnedNumbers(
+            numbers=len(rows), unread=unread, matter=len(rows) - unread - absorbed, families=named
+        )
     return made
+
+
+def _proven(model: nn.Module, point: nn.Module, bound: Inputs, derivative: Jacobian) -> dict[str, Tensor]:
+    """The proven directions that the Jacobian confirms, [column, direction], by family; none if the model does not export."""
+    try:
+        made = structure(export(model, bound, observe="logits", training=model.training), point, bound)
+    except (NotExported, IllConditioned):
+        return {}
+    tangents = made.tangents(made.directions)
+    tangents[derivative.unread] = 0
+    kept = confirmed(derivative.matrix, tangents) & (tangents != 0).any(0)
+    families: dict[str, list[Tensor]] = {rule.name: [] for rule in COUNTED}
+    for at in torch.nonzero(kept).flatten().tolist():
+        families[made.directions[at].family].append(tangents[:, at])
+    return {family: torch.stack(each, 1) for family, each in families.items() if each}
 
 
 def _turned(table: Tensor, at: slice, matrix: Tensor) -> Tensor:

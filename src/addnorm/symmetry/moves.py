@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from scipy import linalg
 from torch import Tensor, nn
 
 from addnorm.redundancy.execution.cases import Cases
@@ -49,7 +50,7 @@ def carried(
     free = base[~known[base]]
     moved[free] = start[free] + generator[free]
     if system.derived:
-        _solve_derived(propagation, moved, known, free, np.abs(generator[base]) > 0)
+        _solve_derived(propagation, moved, known, free, generator)
     return {
         name: torch.from_numpy(np.asarray(moved[ids])).reshape(weights[name].shape)
         for name, ids in propagation.tangents.items()
@@ -115,16 +116,17 @@ def _sources(ids: tuple[Ids, ...], numbers: tuple[Tensor, ...], point: Tensor) -
     )
 
 
-def _solve_derived(
-    propagation: Propagation, moved: Numbers, known: np.ndarray, free: Ids, is_moving: np.ndarray
-) -> None:
-    """Find the weights from which those computed by the model come out as they should, by Newton's method, in place."""
-    del is_moving
+def _solve_derived(propagation: Propagation, moved: Numbers, known: np.ndarray, free: Ids, generator: Numbers) -> None:
+    """Find the weights from which those computed by the model come out as they should, by Newton's method, in place.
+
+    What no use moves, such as a learned bias of scores, stays as it is if it is to stay to first order.
+    """
     derived = propagation.system.derived
     sources = np.unique(np.concatenate([ids.reshape(-1) for each in derived for ids in each.sources]))
     unknown = np.intersect1d(sources, free)
     made = np.unique(np.concatenate([each.made.reshape(-1) for each in derived]))
-    wanted = made[known[made]]
+    wanted = made[known[made] | ((generator[made] == 0) & ~np.isin(made, sources))]
+    wanted = wanted[np.isfinite(moved[wanted])]  # a mask may be among what is computed
     if not len(unknown) or not len(wanted):
         return
     fixed, target = torch.from_numpy(moved), torch.from_numpy(moved[wanted])
@@ -143,7 +145,7 @@ def _solve_derived(
         if float(error.abs().max()) < 1e-15 * (1 + float(target.abs().max())):
             break
         slope = torch.autograd.functional.jacobian(missed, values)
-        values = values - torch.linalg.lstsq(slope, error[:, None], driver="gelsd").solution[:, 0]
+        values = values - torch.from_numpy(linalg.lstsq(slope.numpy(), error.numpy())[0])
     moved[unknown] = values.detach().numpy()
 
 

@@ -14,7 +14,7 @@ from addnorm.redundancy.graph.export import Program
 from addnorm.symmetry.actions.equations import ZERO, Ids, Numbers, null_basis, sparse_basis
 from addnorm.symmetry.actions.propagation import Propagation, propagate
 from addnorm.symmetry.actions.system import System
-from addnorm.symmetry.actions.uses import GainUse
+from addnorm.symmetry.actions.uses import GainUse, MapUse
 from addnorm.symmetry.families import Signature, family_of
 
 
@@ -80,7 +80,7 @@ def structure(
     rows = np.concatenate([each.reshape(-1) for each in made.tangents.values()] or [np.zeros(0, np.int64)])
     roles = _Roles.of(made)
     basis = _written(made.system.equations.solve(nearly=nearly).tocsc(), roles, rows)
-    basis = _without_shifts(_apart(basis, made.system), roles)
+    basis = _with_still_forms(_without_shifts(_apart(basis, made.system), roles), made.system, roles, rows)
     size = np.asarray(abs(basis.tocsr()[rows]).max(0).todense()).reshape(-1) if basis.shape[1] else np.zeros(0)
     directions = tuple(
         Direction(family_of(roles.signature(basis[:, [at]])), basis[:, [at]])
@@ -265,6 +265,45 @@ def _without_shifts(basis: sparse.csc_matrix, roles: "_Roles") -> sparse.csc_mat
         if still.shape[1]:
             return _without_shifts(sparse.hstack([moving, still, others], format="csc"), roles)
     return sparse.hstack([both, others], format="csc")
+
+
+def _with_still_forms(basis: sparse.csc_matrix, system: System, roles: "_Roles", rows: Ids) -> sparse.csc_matrix:
+    """The same space, with actions that leave the null forms of which they use multiples as they are, where there are such.
+
+    Of V x + k = 0, an action A moves V by -V A and a shift b moves k by -V b. A weight with several uses (shared layers) and a
+    bias would have to follow both, which constant multiples do not. Multiples of a spanned space's own forms can be left to
+    a solution that moves no weight: an action N V of the space, and what its readers make of it.
+    """
+    acting = _touching(basis, np.flatnonzero(roles.linear >= 0))
+    used = [(ids, null, use) for use in system.uses if isinstance(use, MapUse) for ids, (null, _) in use.multiples]
+    shifting = _touching(basis, np.unique(np.concatenate([np.zeros(0, np.int64), *(ids for ids, _, _ in used)])))
+    mixed = np.flatnonzero(acting & shifting)
+    if not len(mixed):
+        return basis
+    idle, unseen = basis[:, :0], np.flatnonzero(roles.unseen)
+    if _touching(basis[:, mixed], unseen).any():
+        idle = _split(basis, rows)[0]
+    alone = basis[:, np.flatnonzero(~acting & ~shifting)]
+    made = []
+    for at in mixed.tolist():
+        vector = _freed(basis[:, [at]], idle, sparse.identity(basis.shape[0], format="csr")[unseen])
+        moves = [
+            sparse.csr_matrix((null[kept], (np.zeros(kept.sum(), int), use.before.shift[kept])), (1, basis.shape[0]))
+            for ids, null, use in used
+            if _touching(vector, ids[ids != ZERO])[0]
+            for kept in [use.before.shift != ZERO]
+        ]
+        made.append(_freed(vector, alone, sparse.vstack(moves, format="csr")) if moves else vector)
+    return sparse.hstack([basis[:, np.setdiff1d(np.arange(basis.shape[1]), mixed)], *made], format="csc")
+
+
+def _freed(vector: sparse.csc_matrix, by: sparse.csc_matrix, of: sparse.csr_matrix) -> sparse.csc_matrix:
+    """The vector less the combination of others with which some linear forms of it vanish; itself where there is none."""
+    wanted, known = (of @ vector).toarray(), (of @ by).toarray()
+    if not known.size or abs(wanted).max(initial=0) < 1e-9:
+        return vector
+    parts = linalg.lstsq(known, wanted, cond=1e-10)[0]
+    return _less(vector, by, parts) if abs(wanted - known @ parts).max() < 1e-9 * abs(wanted).max() else vector
 
 
 def _given(nodes: tuple[fx.Node, ...], program: Program, inputs: Inputs) -> Callable[[str], Tensor]:

@@ -22,12 +22,13 @@ from addnorm.errors import AddnormError, InputError
 from addnorm.model.forward_context import ACROSS_LAYERS
 from addnorm.model.initialisation import generator_for
 from addnorm.model.scaling import rate_factors
+from addnorm.model.spec import ModelSpec
 from addnorm.model.transformer import Transformer
 from addnorm.optimization.optimizers import with_rates
 from addnorm.study.definition import RunSpec
 from addnorm.study.foreign import ForeignModel
 from addnorm.study.initial_weights import initial_model
-from addnorm.training.objective import Batch, loss_sums, make_batch, metrics, row_sums, text_bytes
+from addnorm.training.objective import Batch, exit_divergence, loss_sums, make_batch, metrics, row_sums, text_bytes
 from addnorm.training.parallel import Parallelism, Replicated
 from addnorm.training.ranks import Alone, RankGroup, Ranks
 from addnorm.training.scalars import ScalarRecorder
@@ -92,6 +93,7 @@ class Trainer:
         self.spec, self.dataset, self.device = spec, dataset, device
         self.training, self.ranks = spec.training, Alone() if ranks is None else ranks
         self.shards = spec.training.shards or 1
+        self.num_exits = 0 if spec.training.exits is None else cast(ModelSpec, spec.model).depth - 1
         if self.ranks.size > self.shards:
             raise InputError(
                 f"run of variant '{spec.variant}': expected at most as many ranks as shards, {self.shards}, got "
@@ -168,8 +170,14 @@ class Trainer:
             self._reseed(f"step:{self.step}" + (f":shard:{shard}" if self.shards > 1 else ""))
             with self._precision():
                 part = batch.rows(shard * rows, (shard + 1) * rows, self.device)
-                loss = loss_sums(self._forward(part.inputs), part).nats / count
-            loss.backward()
+                if weight := self.training.exits:
+                    exits: list[Tensor] = []
+                    logits = self._forward(part.inputs, exits=exits)
+                    loss = loss_sums(logits, part).nats / count
+                    objective = loss + weight * exit_divergence(exits, logits, part) / count
+                else:
+                    objective = loss = loss_sums(self._forward(part.inputs), part).nats / count
+            objective.backward()
             sums.add(self.parallel.take(loss.detach()))
         return self.parallel.set_gradients(sums.total())
 
@@ -186,12 +194,18 @@ class Trainer:
         `addnorm.statistics.pairs.text_error` tells how far other text would move a difference."""
         measured, rows = self._measure(self.training.last_sequences, apart=True)
         parts = np.array([part.sum(axis=0) for part in np.array_split(rows, min(PARTS, len(rows)))])
-        text = {
+        text: dict[str, Any] = {
             "part_losses": (parts[:, 0] / np.maximum(parts[:, 1], 1)).tolist(),
             "part_tokens": parts[:, 1].astype(int).tolist(),
             "sequences": len(rows),
             "held_sequences": (len(self.dataset.held) - 1) // self.training.seq,
         }
+        # The curve's own windows are among these (`held_batches`), so that its last point is on the text of all others.
+        curve = min(self.training.eval_sequences, text["held_sequences"])
+        causal = self.spec.model.objective == "causal"  # other windows of a batch have other masks
+        if causal and len(rows) != curve and (len(rows) == text["held_sequences"] or len(rows) % curve == 0):
+            nats, scored = rows[np.arange(curve) * len(rows) // curve].sum(axis=0)
+            text["curve_loss"] = float(nats / max(scored, 1))
         return {**measured, "text": text}
 
     @torch.no_grad()
@@ -204,20 +218,23 @@ class Trainer:
         # Every batch has a row of its own, filled by one rank and zero on the others. The sum over ranks joins the rows
         # exactly, and the columns are added in the order of the batches, whatever the number of ranks. One batch is in
         # memory at a time: all held-out text may be large.
-        batches: list[Tensor] = []  # nats, hits, count, bytes of each
+        batches: list[Tensor] = []  # nats, hits, count, bytes of each, and nats of every early exit
         rows: list[Tensor] = []  # nats and count of each window
         windows = None
         with self.averaged():
             for index, windows in enumerate(held_batches(self.dataset, training.batch, training.seq, limit)):
-                batches.append(torch.zeros(4, dtype=torch.float64))
+                batches.append(torch.zeros(4 + self.num_exits, dtype=torch.float64))
                 rows.append(torch.zeros(len(windows) if apart else 0, 2, dtype=torch.float64))
                 if index % size == rank:
                     batches[index], rows[index] = self._evaluated(windows, index, apart=apart)
             if self.parallel.together and windows is not None and 0 < len(batches) % size <= rank:
                 self._evaluated(windows, len(batches), apart=False)  # the others need this rank's share of the weights
         sums = self.ranks.gather_rows(torch.stack(batches))
-        nats, hits, count, num_bytes = (sum(column) for column in sums.T.tolist())
+        nats, hits, count, num_bytes, *exit_nats = (sum(column) for column in sums.T.tolist())
         measured = metrics(nats, int(hits), int(count), int(num_bytes))
+        if exit_nats:
+            measured["exit_loss"] = sum(exit_nats) / count / len(exit_nats)
+            measured |= {f"exit_loss_{layer}": each / count for layer, each in enumerate(exit_nats, start=1)}
         task = self.dataset.episodes
         if task is not None:
             measured["excess"] = measured["loss"] - task.optimum_loss
@@ -226,16 +243,19 @@ class Trainer:
 
     def _evaluated(
         self, windows: np.ndarray, index: int, *, apart: bool
-    ) -> tuple[Float64[Tensor, " 4"], Float64[Tensor, "windows 2"]]:
-        """Nats, hits, count and bytes of an evaluation batch, and, if `apart`, nats and count of each of its windows."""
+    ) -> tuple[Float64[Tensor, " sums"], Float64[Tensor, "windows 2"]]:
+        """Nats, hits, count, bytes and exits' nats of an evaluation batch; if `apart`, nats and count of each window."""
         # Masked models predict the same tokens at every evaluation and for every seed.
         batch = _batch(self.spec, self.dataset, windows, seed=0, step=index)
         with self._precision():
             part = batch.rows(0, len(batch.inputs), self.device)
-            logits = self.model(part.inputs)
+            exits: list[Tensor] = []
+            logits = self.model(part.inputs, exits=exits) if self.num_exits else self.model(part.inputs)
             sums = loss_sums(logits, part)
+            of_exits = [loss_sums(each, part).nats.item() for each in exits]
         num_bytes = 0 if self._byte_lengths is None else text_bytes(batch, self._byte_lengths)
-        total = torch.tensor([sums.nats.item(), sums.hits.item(), sums.count, num_bytes], dtype=torch.float64)
+        measured = [sums.nats.item(), sums.hits.item(), sums.count, num_bytes, *of_exits]
+        total = torch.tensor(measured, dtype=torch.float64)
         # A second pass over the logits, which only the last evaluation needs.
         return total, row_sums(logits, part) if apart else total.new_zeros(0, 2)
 

@@ -1,7 +1,7 @@
 """Training objectives: prediction of the next token, or of masked tokens. Loss and accuracy over the scored positions."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -110,6 +110,31 @@ def loss_sums(logits: Float[Tensor, "batch seq vocab"], batch: Batch) -> LossSum
     with torch.no_grad():
         hits = (logits.argmax(dim=-1) == targets).sum()
     return LossSums(nats=F.cross_entropy(logits, targets, reduction="sum"), hits=hits, count=targets.numel())
+
+
+def exit_divergence(
+    exits: Sequence[Float[Tensor, "batch seq vocab"]], logits: Float[Tensor, "batch seq vocab"], batch: Batch
+) -> Float[Tensor, ""]:
+    """Divergence of the early exits from the model's own answer, in nats: sum over the scored positions, mean over the exits.
+
+    KL(answer || exit) with the answer held fixed, so that exits are drawn to the answer and not the answer to them.
+
+    Source: Liu et al. 2020, FastBERT, arXiv:2004.02178, section 3.3 (self-distillation).
+    Differs from the source: the exits share the final norm and the head, and the layers below are trained with them, where
+    FastBERT gives each exit a classifier of its own and trains it on frozen layers; the divergence is that from the answer to
+    the exit, whose gradient is the one of a cross-entropy, as exits are judged by a cross-entropy.
+    """
+
+    def scored(of: Tensor) -> Tensor:
+        of = of.flatten(0, 1)
+        if batch.mask is not None:
+            of = of[batch.mask.flatten() if batch.scored is None else batch.scored]
+        of = of.float() if of.dtype in (torch.bfloat16, torch.float16) else of
+        return F.log_softmax(of, dim=-1)
+
+    answer = scored(logits.detach())
+    parts = [F.kl_div(scored(each), answer, reduction="sum", log_target=True) for each in exits]
+    return torch.stack(parts).mean()
 
 
 def row_sums(logits: Float[Tensor, "batch seq vocab"], batch: Batch) -> Float64[Tensor, "batch 2"]:

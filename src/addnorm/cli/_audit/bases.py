@@ -29,7 +29,8 @@ def about_all_parameters(options: Any, defaults: Any, resolve: "Callable[..., Ta
     Raises:
         InputError: there are other options, or two of the three.
     """
-    from addnorm.redundancy.execution.memory import budget_bytes
+    from addnorm.redundancy.execution.memory import budget_bytes, needed_bytes
+    from addnorm.symmetry.bases.certificate import BYTES
 
     given = {
         "target": None,
@@ -48,7 +49,11 @@ def about_all_parameters(options: Any, defaults: Any, resolve: "Callable[..., Ta
             "--plugin, --text, --force and --json, and one of the three at a time."
         )
     name = str(options.target)
-    target = resolve(options, name, memory=budget_bytes(options.memory))
+    memory = budget_bytes(options.memory)
+    if options.quantise_ready is None:
+        # Targets are measured by what an audit needs; a certificate alone needs less.
+        memory = memory * needed_bytes(1) // BYTES
+    target = resolve(options, name, memory=memory)
     if options.all:
         return print_counts(target, options.observe, as_json=options.json, width=width, config=options.config or "")
     return write_representative(

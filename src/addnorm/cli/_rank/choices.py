@@ -25,8 +25,9 @@ class TableOptions:
     """Columns of runs that other code trained, such as `variant=model,loss=val_loss`, also `state` and `step`; for a folder of
     TensorBoard events `run={variant}_{seed}`."""
     metric: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    """Column to rank such runs by, such as `accuracy,direction=higher,margin=0.2,unit=%`. May be given more than once: the
-    first decides, each of the others is shown beside it with an error rate of its own."""
+    """Column to rank such runs by, or number of the last evaluation of a study's runs, such as
+    `accuracy,direction=higher,margin=0.2,unit=%`. May be given more than once: the first decides, each of the others is shown
+    beside it with an error rate of its own."""
     together: bool = False
     """One error rate for all metrics together instead."""
     direction: Literal["lower", "higher"] | None = None

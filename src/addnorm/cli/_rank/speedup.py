@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from addnorm.cli._rank import in_latex, percent_of, warnings_text
-from addnorm.reporting.formats.table import Column, ResultTable, dashed
+from addnorm.reporting.formats.table import Column, ResultTable, at, dashed
 from addnorm.reporting.formats.text_table import filled
 from addnorm.words import Phrases, phrases, spoken
 
@@ -13,7 +13,7 @@ _VERDICTS = {
     "worth less": "question.speedup.worth_less",
     "undecided": "question.speedup.undecided",
 }
-_SENTENCES = {"compute": "question.speedup.compute", "steps": "question.speedup.steps"}
+_SENTENCES = {name: f"question.speedup.{name}" for name in ("compute", "time", "steps")}
 
 
 def text(content: Mapping[str, Any], width: int) -> str:
@@ -71,6 +71,11 @@ def _table(content: Mapping[str, Any], t: Phrases) -> ResultTable:
                 "reference_steps", t("question.speedup.steps_of", name=reference), form=lambda value: f"{value:.0f}"
             ),
         ]
+        known = [cost for cost in ("compute", "time") if any(cost in row.get("costs", {}) for row in rows)]
+        columns += [
+            Column(cost, t(f"question.speedup.worth_in_{cost}"), form=dashed(_worth), value=at("costs", cost))
+            for cost in known
+        ]
     else:
         shared = len(rows[0]["by_size"])
         if all(len(row["by_size"]) == shared for row in rows) and shared == len(content["sizes"]):
@@ -82,6 +87,10 @@ def _table(content: Mapping[str, Any], t: Phrases) -> ResultTable:
 def _at(place: int, size: str, t: Phrases) -> Column:
     heading = t("question.speedup.at", size=size)
     return Column(f"at {size}", heading, value=lambda row: row["by_size"][place], form=dashed(".3f"))
+
+
+def _worth(cost: Mapping[str, Any]) -> str:
+    return f"{cost['worth']:.3f}{_ends(cost['interval'], ' ')}"
 
 
 def _ends(interval: tuple[float, float] | None, before: str = "") -> str:

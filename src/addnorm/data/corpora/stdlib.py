@@ -1,16 +1,18 @@
-"""The Python standard library: its sources with their docstrings, and the help topics of pydoc.
+"""The Python standard library: its sources with their docstrings, and the help topics of pydoc; or a package's docstrings.
 
 Why: about 10 MB of code and English text on every machine with Python, so that a study needs no download.
 
 Source: the running Python, https://docs.python.org/3/library/; each help topic and each source file is one document. The text
-differs between Python versions, so every result has the corpus hash.
+differs between Python versions, so every result has the corpus hash. With `package`, each module's docstrings are one document:
+English prose of another kind, 5 MB of it in scipy, which addnorm needs anyway.
 """
 
 import ast
+import importlib.util
 import os
 import sysconfig
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from addnorm.data.corpora import CorpusSpec, Document
@@ -39,6 +41,8 @@ class Stdlib(CorpusSpec):
     """Share of the documents for evaluation."""
     max_bytes: int | None = None
     """Largest size of the text in UTF-8 bytes, divided between the sides; None for all text."""
+    package: str | None = field(default=None, metadata={"omitted_at_default": True})
+    """Installed package whose docstrings are the text, such as `scipy`; null for the library itself."""
 
     def __post_init__(self) -> None:
         require_held_out(self)
@@ -49,9 +53,9 @@ class Stdlib(CorpusSpec):
         """Yield all documents, named by their path in the library's folder.
 
         Raises:
-            InputError: this Python has no library sources on disk.
+            InputError: this Python has no library sources, or the package no docstrings, on disk.
         """
-        texts = dict(sorted(_texts(_library_folder())))
+        texts = dict(sorted(_texts(_library_folder()) if self.package is None else _docstrings(self.package)))
         held = hold_out(list(texts), self.held_out)
         selected = set(texts)
         if self.max_bytes is not None:
@@ -71,6 +75,17 @@ def _library_folder() -> Path:
             "Use a Python that is installed with its sources, or corpus 'text' with a file of your own."
         )
     return folder
+
+
+def _docstrings(package: str) -> Iterator[tuple[str, str]]:
+    spec = importlib.util.find_spec(package) if package.isidentifier() else None
+    if spec is None or not spec.submodule_search_locations:
+        raise InputError(f"corpus stdlib: package: expected an installed package with modules, got {package!r}.")
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    for name, source in _texts(Path(next(iter(spec.submodule_search_locations)))):
+        nodes = (node for node in ast.walk(ast.parse(source)) if isinstance(node, documented))
+        if text := "\n\n".join(doc for node in nodes if (doc := ast.get_docstring(node))):
+            yield f"{package}/{name}", text + "\n"
 
 
 def _texts(folder: Path) -> Iterator[tuple[str, str]]:

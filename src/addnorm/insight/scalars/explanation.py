@@ -1,6 +1,7 @@
 """The learned scalars of one run, and their form in `addnorm explain --json`."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from addnorm.insight.scalars.coefficients import formula, mechanism
@@ -28,8 +29,8 @@ class Explanation:
     """Mechanisms whose redundant directions the steps so far do not determine."""
     pairs: tuple[Lockstep, ...]
     """Pairs that moved in lockstep."""
-    gauges: tuple[str, ...] = ()
-    """Groups of scalars whose size the matrices around could take over, see `addnorm.insight.scalars.run_record`."""
+    gauges: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Groups of scalars of which other parameters can absorb every change, and the families of `addnorm.symmetries` that do."""
 
     def verdicts(self) -> list[ScalarVerdict]:
         """One verdict per scalar."""
@@ -77,6 +78,7 @@ class Explanation:
                 for direction in self.directions
             ],
             "gauges": list(self.gauges),
+            "absorbed_by": {group: list(families) for group, families in self.gauges.items()},
             "too_few_steps": list(self.too_few_steps),
             "undriven": [
                 scalar.name for scalar, judged in zip(self.scalars, verdicts, strict=True) if judged == "undriven"

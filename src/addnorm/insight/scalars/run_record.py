@@ -5,14 +5,14 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 
 import numpy as np
 import torch
 from safetensors import safe_open
 
+from addnorm.catalogue import JOINT_ROOMS
 from addnorm.errors import InputError
-from addnorm.insight.depth.matrix import DepthMatrix, DepthRoom, depth_matrix, joined_rooms
+from addnorm.insight.identifiable import gauges, groups_of
 from addnorm.insight.scalars.coefficients import (
     Coefficient,
     coefficients,
@@ -24,7 +24,6 @@ from addnorm.insight.scalars.explanation import Explanation
 from addnorm.insight.scalars.scalar import LearnedScalar
 from addnorm.model.presets import preset
 from addnorm.model.spec import ModelSpec
-from addnorm.model.transformer import Transformer
 from addnorm.store import RunFolder
 from addnorm.study.foreign import ForeignSpec
 from addnorm.training.run_spec import run_spec
@@ -79,7 +78,7 @@ def explain_run(run: RunFolder, *, norms: bool = False) -> Explanation:
         directions=directions,
         too_few_steps=too_few_steps,
         pairs=lockstep(scalars, pairs),
-        gauges=tuple(group for group in gauges(model) if any(group_of(each.parameter) == group for each in scalars)),
+        gauges=_absorbed(model, scalars),
     )
 
 
@@ -167,69 +166,17 @@ _PER_SCALAR = ("init", "value", "log_kept", "decay", "gradient", "mean", "mean_s
 """Arrays of the record that hold one number per scalar."""
 
 
-# Gauges: learned numbers whose size means nothing, because matrices around them could take it over. A group of numbers is
-# one if random factors on it change the weights of a depth matrix, but not the ratios that are left when factors of rows
-# and columns are taken out (`DepthMatrix.relative`); or if its mechanism's effective coefficients do not change
-# (`coefficients`), as where another group has to move along. No mechanism is known here by name.
-
-_SAME = 1e-6
-_MOST_PARAMETERS = 20_000_000
-"""Largest model that is built for it."""
-
-
-@lru_cache(maxsize=64)
-def gauges(spec: ModelSpec) -> tuple[str, ...]:
-    """Name the groups of learned numbers that are gauges, such as `residual.alpha`; () of a model too large to be built."""
+def _absorbed(spec: ModelSpec, scalars: Sequence[LearnedScalar]) -> dict[str, tuple[str, ...]]:
+    """The groups of a joint's scalars of which other parameters can absorb every change, and the families that do it."""
     with torch.device("meta"):
-        if sum(parameter.numel() for parameter in spec.build().parameters()) > _MOST_PARAMETERS:
-            return ()
-    model = spec.build(seed=0).double()
-    generator = torch.Generator().manual_seed(0)
-    tokens = torch.randint(spec.vocab, (1, min(6, spec.max_seq)), generator=generator)
-    gauge_groups = []
-    with torch.no_grad():
-        for room in joined_rooms(model):
-            parameters = dict(getattr(model, room).named_parameters(prefix=room))
-            for parameter in parameters.values():  # away from zeros and from numbers that are equal
-                parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
-            groups: dict[str, list[str]] = {}
-            for name in parameters:
-                groups.setdefault(group_of(name), []).append(name)
-            # An experiment in place of a list of mechanisms. The group is not put back: the next one is tried at
-            # another point, which is as generic as the first.
-            for group, names in groups.items():
-                before, effective = _of(model, tokens, room), _effective(model, room, names)
-                for name in names:
-                    parameters[name].mul_(
-                        0.5 + torch.rand(parameters[name].shape, generator=generator, dtype=torch.float64)
-                    )
-                after = _of(model, tokens, room)
-                only_scales = before is not None and after is not None and _only_scales(before, after)
-                if only_scales or (effective and effective == _effective(model, room, names)):
-                    gauge_groups.append(group)
-    return tuple(gauge_groups)
+        names = [name for own in groups_of(spec.build(), JOINT_ROOMS).values() for name in own]
+    groups: dict[str, list[str]] = defaultdict(list)
+    for name in names:
+        groups[group_of(name)].append(name)
+    kept = {group_of(each.parameter) for each in scalars}
+    return gauges(spec, {group: own for group, own in groups.items() if group in kept}, in_turn=True)
 
 
 def group_of(name: str) -> str:
     """The name of a parameter without the numbers of layers."""
     return ".".join(part for part in name.split(".") if not part.isdigit())
-
-
-def _effective(model: Transformer, room: DepthRoom, names: Sequence[str]) -> list[list[float]]:
-    """The effective coefficients of parameters; those without any are left out."""
-    known = getattr(model, room).coefficients()
-    own = [name.removeprefix(f"{room}.") for name in names]
-    return [known[name][1].flatten().tolist() for name in own if name in known]
-
-
-def _of(model: Transformer, tokens: torch.Tensor, room: DepthRoom) -> DepthMatrix | None:
-    try:
-        return depth_matrix(model, tokens, room)
-    except InputError:
-        return None
-
-
-def _only_scales(before: DepthMatrix, after: DepthMatrix) -> bool:
-    moved = (before.weights - after.weights).abs().max() > _SAME
-    same = (before.relative - after.relative).abs().max() <= _SAME * before.relative.abs().max()
-    return bool(moved and same)

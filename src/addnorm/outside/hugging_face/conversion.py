@@ -12,6 +12,7 @@ from addnorm.errors import AddnormError, InputError, did_you_mean
 from addnorm.model.architecture import Architecture
 from addnorm.model.spec import ModelSpec
 from addnorm.model.transformer import Transformer
+from addnorm.outside.hugging_face.checkpoint import advice_on_missing
 from addnorm.outside.hugging_face.classes import ConfigConstant, ConfigField, ForeignClass, Weight
 from addnorm.outside.hugging_face.unused import require_known_fields, require_redundant, switches_of
 from addnorm.study.decoding import decode
@@ -94,7 +95,7 @@ def parameters_of(
     Raises:
         InputError: a tensor is missing, superfluous, of another shape, or another one than config.json says.
     """
-    weights = _prefixed(cls, weights)
+    given, weights = weights, _prefixed(cls, weights)
     reference = _shapes(spec)
     parameters, used = dict[str, Tensor](), set[str]()
     for weight, theirs, ours in _present(cls, spec, reference):
@@ -102,9 +103,14 @@ def parameters_of(
         # second description of shapes that could disagree.
         expected = weight.form.join([reference[name] for name in ours], spec).shape
         if theirs not in weights:
+            head = (
+                ours == ("head.weight",)
+                and ' If it is the embedding, write "tie_word_embeddings": true into config.json.'
+            )
             raise InputError(
                 f"{where}: expected a tensor {theirs} of shape {list(expected)}, got none."
-                f"{did_you_mean(theirs, weights)} config.json and weights must belong to one {cls.architecture}."
+                f"{advice_on_missing([theirs], given) or head or did_you_mean(theirs, weights)} "
+                f"config.json and weights must belong to one {cls.architecture}."
             )
         tensor = weights[theirs]
         if tensor.shape != expected:

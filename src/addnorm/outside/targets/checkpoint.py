@@ -4,6 +4,7 @@ The class is taken from the installed Transformers by the name in `architectures
 torch files with `weights_only=True`. A folder that requires its own code (`auto_map`) is refused.
 """
 
+import functools
 import json
 import re
 from collections.abc import Mapping
@@ -14,7 +15,15 @@ import torch
 from torch import nn
 
 from addnorm.errors import InputError
-from addnorm.outside.hugging_face.checkpoint import CONFIG, plain_config, require_weights, weights_file
+from addnorm.outside.hugging_face.checkpoint import (
+    CONFIG,
+    FLOATS,
+    advice_on_missing,
+    plain_config,
+    require_weights,
+    weight_types,
+    weights_file,
+)
 from addnorm.outside.hugging_face.loading import load_hf
 from addnorm.outside.hugging_face.own_class import MODEL_TYPE
 from addnorm.outside.targets.checkpoint_folder import removed_biases
@@ -63,6 +72,7 @@ def checkpoint_target(folder: Path, given: Mapping[str, Any] | None, memory: int
         if needed > memory:
             return configuration_target(str(folder), "checkpoint", cls, config, given, memory)
     model, ignored = _loaded(folder, name, weights)
+    _require_unrelated(model, ignored, folder / weights)
     inputs, notes = (make_inputs(given, model), ()) if given is not None else example_inputs(model)
     notes = (f"weights: {weights}", *([f"{name} ignores {some(ignored)} of {weights}"] if ignored else []), *notes)
     gone = _without_removed(model, folder / weights, inputs)
@@ -106,6 +116,34 @@ def load_checkpoint(folder: Path) -> nn.Module:
     return model
 
 
+def _require_unrelated(model: nn.Module, ignored: list[str], weights: Path) -> None:
+    """Require that weights which the class does not read belong to none of its modules, such as another head.
+
+    Raises:
+        InputError: one is a number of a module that the model has (a bias that config.json switches off, the scale of a
+            quantised matrix, an adapter), or a layer beyond those that it has.
+    """
+    modules = dict(model.named_modules())
+    prefix = f"{getattr(model, 'base_model_prefix', '')}."
+    for name in ignored:
+        parts = (
+            name.removeprefix(prefix).split(".")
+            if name.removeprefix(prefix).split(".")[0] in modules
+            else name.split(".")
+        )
+        inner = next(".".join(parts[:end]) for end in range(len(parts) - 1, -1, -1) if ".".join(parts[:end]) in modules)
+        # The innermost module that the model has too. One with parameters of its own computes something else than the module
+        # that was saved; a list of layers is longer in the file.
+        module = modules[inner]
+        own = inner and any(True for _ in module.parameters(recurse=False))
+        if not _HARMLESS.search(name) and (own or isinstance(module, nn.ModuleList)):
+            raise InputError(
+                f"{weights}: {name}: expected a weight of {type(model).__name__} with the settings of config.json, got one "
+                f"that it does not read, although it has {inner}, so that it is another model than was saved."
+                f"{advice_on_missing((), [name]) or ' Correct config.json, or remove the weight if it does nothing.'}"
+            )
+
+
 def _own_target(folder: Path, given: Mapping[str, Any] | None) -> Target:
     """An exported run, whose class is this library's own; its spec is in config.json."""
     model = load_hf(folder)
@@ -130,8 +168,7 @@ def _require_plain(folder: Path, content: dict[str, Any]) -> None:
 def _architecture(folder: Path, content: dict[str, Any]) -> str:
     names = content.get("architectures")
     if not isinstance(names, list) or len(names) != 1 or not isinstance(names[0], str):
-        weights = weights_file(folder)
-        fit = best_class(folder, content, weights) if weights is not None else None
+        fit = best_class(folder, content, {*weight_types(folder)}) if weights_file(folder) is not None else None
         advice = (
             f'The weights fit {fit.name} best{fit.in_words}. Add "architectures": ["{fit.name}"].'
             if fit is not None
@@ -151,8 +188,17 @@ def _class_and_config(folder: Path, name: str) -> tuple[Any, Any]:
 
 
 def _loaded(folder: Path, name: str, weights: str) -> tuple[nn.Module, list[str]]:
-    """The model, and the names of weights in the file that its class does not read."""
+    """The model, and the names of weights in the file that its class does not read.
+
+    Raises:
+        InputError: as `checkpoint_target`.
+    """
+    types = weight_types(folder)
     cls, config = _class_and_config(folder, name)
+    # config.json may name another type than the file holds, to which Transformers would round the weights.
+    stored = [getattr(torch, kind) for kind in {*types.values()} & {*FLOATS.values()}]
+    if stored and getattr(config, "dtype", None) not in (None, *stored):
+        config.dtype = functools.reduce(torch.promote_types, stored)
     with (
         quiet_transformers(),
         raised_as_input_error(f"{folder} cannot be loaded as {name}"),
@@ -183,8 +229,17 @@ def _loaded(folder: Path, name: str, weights: str) -> tuple[nn.Module, list[str]
     if missing:
         raise InputError(
             f"{folder / weights}: expected all weights of {name}, got none for {', '.join(missing[:5])}"
-            f"{f' and {len(missing) - 5} more' if len(missing) > 5 else ''}, which would be random. Name the saved class in "
-            "'architectures' of config.json."
+            f"{f' and {len(missing) - 5} more' if len(missing) > 5 else ''}, which would be random."
+            f"{_advice(model, missing, types)}"
         )
     evaluated: nn.Module = model.eval()
     return evaluated, sorted(loading_info["unexpected_keys"])
+
+
+def _advice(model: nn.Module, missing: list[str], types: Mapping[str, str]) -> str:
+    advice = advice_on_missing(missing, types)
+    if advice:
+        return advice
+    if {*missing} <= {*(getattr(model, "_tied_weights_keys", None) or ())}:
+        return f' If {missing[0]} is the embedding, write "tie_word_embeddings": true into config.json.'
+    return " Name the saved class in 'architectures' of config.json."

@@ -1,6 +1,5 @@
 """The class of Transformers whose weights have the names in a checkpoint, for one whose configuration names no class."""
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,13 +33,13 @@ def some(names: Sequence[str]) -> str:
     return f"{len(names)} weights ({', '.join(names[:5])}{more})" if len(names) > 1 else f"the weight {names[0]}"
 
 
-def best_class(folder: Path, content: Mapping[str, Any], weights: Path) -> ClassFit | None:
+def best_class(folder: Path, content: Mapping[str, Any], names: set[str]) -> ClassFit | None:
     """Find the class of the configuration's `model_type` with the fewest missing, then the fewest ignored weights.
 
     Returns:
         None if the type is unknown, or no class shares any weight with the file.
     """
-    kind, names = content.get("model_type"), _names(weights)
+    kind = content.get("model_type")
     if not isinstance(kind, str) or not names:
         return None
     transformers = import_transformers()
@@ -63,26 +62,18 @@ def best_class(folder: Path, content: Mapping[str, Any], weights: Path) -> Class
     )
 
 
-def _names(weights: Path) -> set[str]:
-    """Names of the weights in a file, or in those that its index lists."""
-    if weights.suffix == ".json":
-        return set(json.loads(weights.read_text(encoding="utf-8")).get("weight_map", {}))
-    if weights.suffix == ".safetensors":
-        from safetensors import safe_open
-
-        with safe_open(weights, "pt") as file:
-            return set(file.keys())
-    return set(torch.load(weights, map_location="meta", weights_only=True))
-
-
 def _classes(transformers: Any, kind: str) -> Iterable[Any]:
     """The model classes whose configuration has this type, from the module that defines it."""
     config = transformers.AutoConfig.for_model(kind).__class__ if kind in transformers.CONFIG_MAPPING else None
     prefix = config.__name__.removesuffix("Config") if config is not None else ""
     for name in dir(transformers) if prefix else ():
         if name.startswith(prefix) and not name.endswith(("Config", "Tokenizer", "TokenizerFast", "PreTrainedModel")):
-            cls = getattr(transformers, name, None)
-            if isinstance(cls, type) and getattr(cls, "config_class", None) is config and hasattr(cls, "forward"):
+            try:
+                cls = getattr(transformers, name, None)
+            except Exception:  # noqa: BLE001 - a class's module may fail to import with any exception
+                continue
+            # Only of models: stand-ins for classes whose packages are absent raise when their attributes are read.
+            if isinstance(cls, type) and issubclass(cls, transformers.PreTrainedModel) and cls.config_class is config:
                 yield cls
 
 

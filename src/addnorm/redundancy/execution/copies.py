@@ -17,7 +17,26 @@ _OWN = ("_parameters", "_buffers", "_modules")
 """Attributes of a module that hold its parameters, buffers and modules."""
 _COMPLEX = {torch.float64: torch.complex128, torch.float32: torch.complex64}
 """Complex types by that of their parts."""
-PROCESS_LOCK = threading.RLock()
+
+
+class _ProcessLock:
+    """A reentrant lock, under which what torch.compile made runs as it was written: compiled code would be compiled again for
+    every copy and length, and may drop what its graph keeps apart."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._stances: list[Any] = []
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        self._stances.append(torch.compiler.set_stance("force_eager"))
+
+    def __exit__(self, *error: object) -> None:
+        self._stances.pop().__exit__(*error)
+        self._lock.release()
+
+
+PROCESS_LOCK = _ProcessLock()
 """Serialises audits in several threads: torch's generators and the patches of torch.export belong to the process."""
 
 

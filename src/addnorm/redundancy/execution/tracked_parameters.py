@@ -85,6 +85,8 @@ class TrackedParameters:
     """Parameters that would be tracked if the model's forward pass read them."""
     nonlinear: tuple[str, ...] = ()
     """Parameters that are only added to data, but not as affine functions of real numbers, so that they are not tracked."""
+    other: tuple[str, ...] = ()
+    """Parameters that are called biases, or are also added to data, but are used otherwise, so that they are not tracked."""
 
     @cached_property
     def by_name(self) -> dict[str, TrackedParameter]:
@@ -157,6 +159,7 @@ def track_parameters(model: nn.Module, inputs: object, *, track: str = "bias") -
     entries: list[TrackedParameter] = []
     unused: list[str] = []
     nonlinear: list[str] = []
+    other: list[str] = []
     offset = 0
     for key, names in aliases.items():
         shape = tuple(parameters[key].shape)
@@ -170,6 +173,10 @@ def track_parameters(model: nn.Module, inputs: object, *, track: str = "bias") -
             continue
         role = _role(shape, used, track, pattern, names)
         if role is None:
+            # Whatever its use, a reader who sees such a name, or such a sum, in the code looks for its row.
+            called = "bias" in names[0].rpartition(".")[2].lower()
+            if track.startswith("bias") and names[0] not in nonlinear and (called or _also_added(shape, used)):
+                other.append(names[0])
             continue
         if not used:
             unused.append(names[0])
@@ -188,7 +195,9 @@ def track_parameters(model: nn.Module, inputs: object, *, track: str = "bias") -
         _check_unshared(parameters[key], names, tensors)
         entries.append(entry)
         offset += entry.size
-    return TrackedParameters(entries=tuple(entries), unused=tuple(unused), nonlinear=tuple(nonlinear))
+    return TrackedParameters(
+        entries=tuple(entries), unused=tuple(unused), nonlinear=tuple(nonlinear), other=tuple(other)
+    )
 
 
 def _check_unshared(
@@ -225,7 +234,7 @@ def _memory(tensor: torch.Tensor) -> tuple[int, int, int]:
 def _check_weights(model: nn.Module) -> None:
     device_of(model)
     for name, parameter in model.named_parameters():
-        if not bool(torch.isfinite(parameter).all()):
+        if not bool(torch.isfinite(parameter.detach()).all()):
             raise InputError(
                 f"expected finite weights, got NaN or infinity in {name!r}, with which every output would be NaN. "
                 "Load a checkpoint with finite weights."
@@ -264,6 +273,10 @@ def _role(
 def _added(shape: tuple[int, ...], used: tuple[ParameterUse, ...]) -> bool:
     every = all(use.kind == "added" and _is_constant_enough(shape, use) for use in used)
     return every and (bool(used) or len(shape) == 1)
+
+
+def _also_added(shape: tuple[int, ...], used: tuple[ParameterUse, ...]) -> bool:
+    return sum(size > 1 for size in shape) <= 1 and any(use.kind in ("added", "nonlinearly added") for use in used)
 
 
 def _nonlinear(shape: tuple[int, ...], used: tuple[ParameterUse, ...], *, is_complex: bool) -> bool:

@@ -262,7 +262,7 @@ def values_in(arguments: Any) -> list[NodeValue]:
     return []
 
 
-_FILLING = frozenset({"zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full"})
+_FILLING = frozenset({"zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full", "fill"})
 """Operations that read a shape and write known numbers."""
 
 

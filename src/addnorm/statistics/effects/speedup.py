@@ -35,24 +35,20 @@ Differs from the source: one law of compute, and an interval.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
-from scipy.optimize import nnls
 from scipy.special import stdtrit
 
 from addnorm.errors import InputError
 from addnorm.fields import JsonFields
+from addnorm.statistics.effects.joint_law import CurveLaw, JointLaw
 from addnorm.statistics.noise import ROUNDING
 
-_EXPONENTS = np.geomspace(0.01, 2.0, 61)
-"""Exponents that the search begins with; published ones lie between 0.03 and 0.6."""
 _NEAR = 1.25
 """Factor on the compute of the smallest and largest runs within which the law counts as known."""
-_STEP = 1e-6
-"""Relative step of numerical derivatives."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,24 +62,6 @@ class SizeRuns:
     variant_compute: float
     shared_seeds: bool = False
     """True if place s of both is one seed."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class CurveLaw(JsonFields):
-    """limit + coefficient · C^-exponent."""
-
-    limit: float
-    coefficient: float
-    exponent: float
-
-    def at(self, compute: float) -> float:
-        """Loss of the reference with that compute."""
-        return self.limit + self.coefficient * compute**-self.exponent
-
-    def compute_for(self, loss: float) -> float | None:
-        """Compute with which the reference has that loss; None for a loss that it never reaches."""
-        above = loss - self.limit
-        return (self.coefficient / above) ** (1 / self.exponent) if above > 0 else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,14 +115,23 @@ def speedup(
     _check(sizes, limit, exponent)
     means = np.array([[at.reference.mean(), at.variant.mean()] for at in sizes])
     if limit is not None and exponent is not None:
-        centred = _centred(sizes, limit, exponent)
-        estimate, law = centred(means), None
-        by_size = [math.exp(each) for each in _log_ratios(sizes, means, limit, exponent)]
-        derivatives = _derivatives(centred, means)
+        ratios = _log_ratios(sizes, means, limit, exponent)
+        estimate, law = float(ratios.mean()), None
+        by_size = [math.exp(each) for each in ratios]
+        derivatives = np.array([1.0, -1.0]) / ((means - limit) * exponent * len(sizes))
     else:
-        fit = _Fit(sizes, limit, exponent)
-        estimate, law = fit.solve(means)
-        derivatives = fit.influence(estimate, law)
+        fit = JointLaw(
+            compute=np.array([[at.reference_compute, at.variant_compute] for at in sizes]),
+            runs=np.array([[at.reference.size, at.variant.size] for at in sizes]),
+            limit=limit,
+            exponent=exponent,
+        )
+        solved = fit.solve(means)
+        law, (own, other) = solved.law(0), solved.coefficients
+        estimate = math.log(own / other) / law.exponent
+        # log m = log(A_ref / A) / alpha.
+        by_law = np.array([1 / (own * law.exponent), -1 / (other * law.exponent), -estimate / law.exponent, 0.0])
+        derivatives = fit.influence(solved, by_law)
         needed = [law.compute_for(float(loss)) for loss in means[:, 1]]
         by_size = [None if c is None else c / at.variant_compute for c, at in zip(needed, sizes, strict=True)]  # type: ignore[misc]
     variance, df = _variance(sizes, derivatives)
@@ -173,8 +160,8 @@ def _check(sizes: Sequence[SizeRuns], limit: float | None, exponent: float | Non
         raise InputError(f"exponent: expected a positive number, got {exponent}.")
     if len(sizes) < 2 and (limit is None or exponent is None):
         raise InputError(
-            f"speedup: expected runs at two sizes or more, got {len(sizes)}. Add a size, or give the law of the loss with "
-            "--limit and --exponent."
+            f"speedup: expected runs at two sizes or more, got {len(sizes)}. Add a size (of a study: --size FOLDER), or give "
+            "the law of the loss with --limit and --exponent."
         )
     for at in sizes:
         losses = np.concatenate([at.reference, at.variant])
@@ -199,84 +186,6 @@ def _log_ratios(sizes: Sequence[SizeRuns], means: np.ndarray, limit: float, expo
     return np.asarray(np.log((means[:, 0] - limit) / (means[:, 1] - limit)) / exponent + compute)
 
 
-def _centred(sizes: Sequence[SizeRuns], limit: float, exponent: float) -> Callable[[np.ndarray], float]:
-    return lambda means: float(_log_ratios(sizes, means, limit, exponent).mean())
-
-
-def _derivatives(function: Callable[[np.ndarray], float], means: np.ndarray) -> Float[np.ndarray, "size 2"]:
-    made = np.zeros_like(means)
-    for place in np.ndindex(means.shape):
-        step = np.zeros_like(means)
-        step[place] = _STEP * means[place]
-        made[place] = (function(means + step) - function(means - step)) / (2 * step[place])
-    return made
-
-
-class _Fit:
-    """The joint fit over sizes, for a fixed design."""
-
-    def __init__(self, sizes: Sequence[SizeRuns], limit: float | None, exponent: float | None) -> None:
-        self.limit = 0.0 if limit is None and len(sizes) == 2 else limit
-        self.exponent = exponent
-        # Compute in units of its geometric mean: powers of 1e20 lose every digit of a least-squares fit.
-        logs = np.log([[at.reference_compute, at.variant_compute] for at in sizes])
-        self.centre = float(logs[:, 0].mean())
-        self.logs = logs - self.centre
-        self.weights = np.sqrt([[at.reference.size, at.variant.size] for at in sizes])
-
-    def _solved(self, means: np.ndarray, exponent: float) -> tuple[float, np.ndarray]:
-        """Sum of squares, and limit, A and A m^-alpha that are not negative."""
-        powers = np.exp(-exponent * self.logs)
-        columns = [np.ones_like(powers), powers * [1.0, 0.0], powers * [0.0, 1.0]]
-        target = means if self.limit is None else means - self.limit
-        columns = columns if self.limit is None else columns[1:]
-        matrix = np.stack([(self.weights * each).ravel() for each in columns], axis=1)
-        found, size = nnls(matrix, (self.weights * target).ravel())
-        return float(size**2), found if self.limit is None else np.array([self.limit, *found])
-
-    def solve(self, means: np.ndarray) -> tuple[float, CurveLaw]:
-        """log m, and the law."""
-        exponent = self.exponent
-        if exponent is None:
-            costs = [self._solved(means, each)[0] for each in _EXPONENTS]
-            place = int(np.argmin(costs))
-            low, high = _EXPONENTS[max(place - 1, 0)], _EXPONENTS[min(place + 1, len(_EXPONENTS) - 1)]
-            exponent = _smallest(lambda each: self._solved(means, each)[0], float(low), float(high))
-        limit, own, other = self._solved(means, exponent)[1]
-        if own <= 0 or other <= 0:
-            raise InputError(
-                "speedup: expected losses that a law of compute fits, got none that fall. Check the columns."
-            )
-        coefficient = float(own) * math.exp(exponent * self.centre)
-        return math.log(own / other) / exponent, CurveLaw(
-            limit=float(limit), coefficient=coefficient, exponent=exponent
-        )
-
-    def influence(self, worth: float, law: CurveLaw) -> Float[np.ndarray, "size 2"]:
-        """Derivatives of log m by the mean losses, from the linearised fit; a parameter at its bound is held there."""
-        shifted = self.logs + np.array([0.0, worth])
-        falling = law.coefficient * np.exp(-law.exponent * (shifted + self.centre))
-        columns = [-law.exponent * falling * [0.0, 1.0], falling]
-        at_bound = not _EXPONENTS[0] * 1.001 < law.exponent < _EXPONENTS[-1] * 0.999
-        if self.exponent is None and not at_bound:
-            columns.append(-falling * shifted)
-        if self.limit is None and law.limit > 0:
-            columns.append(np.ones_like(falling))
-        jacobian = np.stack([(self.weights * each).ravel() for each in columns], axis=1)
-        row = np.linalg.pinv(jacobian, rcond=1e-10)[0].reshape(self.weights.shape)
-        return np.asarray(row * self.weights)
-
-
-def _smallest(cost: Callable[[float], float], low: float, high: float) -> float:
-    """Golden-section search on the logarithm."""
-    share = (math.sqrt(5) - 1) / 2
-    a, b = math.log(low), math.log(high)
-    for _ in range(40):
-        c, d = b - share * (b - a), a + share * (b - a)
-        a, b = (a, d) if cost(math.exp(c)) < cost(math.exp(d)) else (c, b)
-    return math.exp((a + b) / 2)
-
-
 def _away(losses: np.ndarray) -> np.ndarray:
     """Deviations from the mean; none where they are rounding."""
     away = losses - losses.mean()
@@ -299,7 +208,10 @@ def _variance(sizes: Sequence[SizeRuns], derivatives: np.ndarray) -> tuple[float
         return sum(squares for squares, _, _ in parts) / total * sum(1 / number for _, number, _ in parts), float(total)
     means = [(squares / df / number, df) for squares, number, df in parts]
     variance = sum(part for part, _ in means)
-    if not variance:
-        return variance, None
-    freedom = variance**2 / sum(part**2 / (df + 1) for part, df in means) - 1
-    return variance, max(freedom, float(min(df for _, df in means)))
+    return variance, degrees_of_freedom(means) if variance else None
+
+
+def degrees_of_freedom(parts: Sequence[tuple[float, int]]) -> float:
+    """Degrees of freedom of a sum of estimated variances, from each and its own; see the top of this file."""
+    squares = sum(part**2 / (df + 1) for part, df in parts)
+    return max(sum(part for part, _ in parts) ** 2 / squares - 1, float(min(df for _, df in parts)))

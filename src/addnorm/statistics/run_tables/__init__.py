@@ -240,7 +240,7 @@ def _rows(source: Source, names: Names) -> tuple[list[RunRow], str | None]:
         else read_any(Path(source), names)  # type: ignore[arg-type]
     )
     if not tells_states([row.state for row in rows]) and not names.state:
-        rows = [replace(row, state=None) for row in rows]
+        rows = [row if row.state is None else replace(row, state=None) for row in rows]
     return rows, separator
 
 
@@ -256,6 +256,8 @@ def _runs(rows: Sequence[RunRow], separator: str | None, names: Names) -> list[R
 
 def _last(rows: Sequence[Run]) -> Run:
     """The row of a run's last loss, with the state that its last row tells."""
+    if len(rows) == 1:
+        return rows[0]
     at_step: dict[float | None, Run] = {}
     for run in rows:
         first = at_step.setdefault(run.step, run)
@@ -264,7 +266,8 @@ def _last(rows: Sequence[Run]) -> Run:
             advice = "last row of each run" if run.step is None else "row of the run that ended"
             raise InputError(
                 f"{rows[1].where if run.step is None else run.where}: expected one run of variant {run.variant!r} at seed "
-                f"{run.seed}{step}, got a second one after {first.where}. Keep the {advice}."
+                f"{run.seed}{step}, got a second one after {first.where}. Keep the {advice}. If they differ in a setting, "
+                "name its column too: variant=model+NAME."
             )
     ordered = sorted(rows, key=lambda run: run.step or 0.0)
     with_loss = [run for run in ordered if run.loss is not None]

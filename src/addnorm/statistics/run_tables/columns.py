@@ -3,6 +3,7 @@
 import re
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from addnorm.errors import InputError, did_you_mean
@@ -106,7 +107,7 @@ class Names:
             further={name: given.get(name) for name in further},
         )
 
-    @property
+    @cached_property
     def required(self) -> dict[str, str]:
         """The columns that every row has to have."""
         # With a form of the runs' names, the column `variant` holds them, and they tell the seed.
@@ -118,13 +119,25 @@ class Names:
         return {name: column for name, column in self.required.items() if column not in known}
 
     def spelled(self, header: Sequence[str]) -> list[str]:
-        """The header with the wanted spelling of required columns that are there in other capitals, once."""
-        folded = [column.casefold() for column in header]
+        """The header with the wanted spelling of required columns that are there in other capitals, once; behind it that of
+        the variant if several columns tell it."""
         found = list(header)
-        for column in self.required.values():
-            if column not in header and folded.count(column.casefold()) == 1:
-                found[folded.index(column.casefold())] = column
-        return found
+        if absent := self.lacking(header):
+            folded = [column.casefold() for column in header]
+            for column in absent.values():
+                if folded.count(column.casefold()) == 1:
+                    found[folded.index(column.casefold())] = column
+        return [*found, self.variant] if self._is_joined(found) else found
+
+    def _is_joined(self, known: Container[str]) -> bool:
+        parts = self.variant.split("+")
+        return len(parts) > 1 and self.variant not in known and all(part in known for part in parts)
+
+    def joined(self, cells: Mapping[str, object]) -> dict[str, object]:
+        """The cells with the variant's name where several columns tell it: `lr=0.1 norm=rms` of `lr+norm`."""
+        if not self._is_joined(cells):
+            return dict(cells)
+        return {**cells, self.variant: " ".join(f"{part}={cells[part]}" for part in self.variant.split("+"))}
 
     @property
     def tells_seed(self) -> bool:

@@ -18,6 +18,8 @@ from addnorm.statistics.run_tables.numerals import is_missing, stripped
 SEPARATED = (".csv", ".tsv", ".txt", ".md")
 SUFFIXES = (*SEPARATED, ".jsonl", ".ndjson")
 _GZIP = b"\x1f\x8b"
+_SWANLAB = ["run_id", "experiment_name", "description", "project", "workspace", "timestamp", "logdir", "url"]
+"""First columns of the CSV writer of SwanLab. A later run adds a column to the header, and no cell to the rows before."""
 _ZIP = b"PK\x03\x04"
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _SEPARATORS = (",", ";", "\t", "|", " ")
@@ -127,22 +129,27 @@ def _separated(text: str, path: Path, names: Names, usual: str) -> tuple[list[Ru
                 if names.lacking(names.spelled(named)):
                     continue
                 cells = named
-            header = names.spelled(cells)
+            header, width = names.spelled(cells), len(cells)
             wide = names.runs_in(header)
             _require_once(wide, header, where)
             places = {} if wide else _places(header, names, where, after=records)
-        elif names.spelled(cells) != header and not _is_rule(cells):
+        elif (spelled := names.spelled(cells)) != header and not _is_rule(cells):
             if cells[0].startswith("#") and len(cells) != len(header):
                 continue
-            if not names.lacking(names.spelled(cells)):
+            if not names.lacking(spelled):
                 raise InputError(
                     f"{where}: expected a run, got the header of another table. Give its rows in the columns of the first one."
                 )
-            _require_fit(cells, header, where)
+            if header[: len(_SWANLAB)] == _SWANLAB:
+                cells += [""] * (width - len(cells))
+            _require_fit(cells, header[:width], where)
+            if wide or width < len(header):
+                row = names.joined(dict(zip(header[:width], cells, strict=False)))
             if wide:
-                rows += _of_runs(dict(zip(header, cells, strict=False)), names, wide, where)
-            else:
-                rows.append(RunRow(where, **{name: cells[place] for name, place in places.items()}))
+                rows += _of_runs(row, names, wide, where)
+                continue
+            cells = cells if width == len(header) else [*cells[:width], str(row[names.variant])]
+            rows.append(RunRow(where, **{name: cells[place] for name, place in places.items()}))
     if header is None:
         raise InputError(f"{path}, line 1: expected the names of the columns, got an empty file.")
     return rows, separator
@@ -254,9 +261,10 @@ def rows_of_object(record: Any, names: Names, where: str) -> list[RunRow]:
     """
     if not isinstance(record, Mapping):
         raise InputError(f"{where}: expected an object with {', '.join(names.required.values())}, got {record!r}.")
-    cells = dict(zip(names.spelled([*map(str, record)]), record.values(), strict=True))
+    cells = dict(zip(names.spelled([*map(str, record)]), record.values(), strict=False))
     if any(isinstance(value, Mapping) for value in cells.values()):
         cells = dict(_flat(cells))
+    cells = names.joined(cells)
     if wide := names.runs_in(tuple(cells)):
         return _of_runs(cells, names, wide, where)
     without = [name for name, value in cells.items() if value is None and name != names.loss]

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 _INVISIBLE = "\ufeff\u200b\u200c\u200d\u2060\u200e\u200f\u00ad"
+_OF_LISTS = "A cell holds one number: write the last one of the list, or a row for each step."
+_BLANK = _INVISIBLE + string.whitespace + "\u00a0\u2028\u2029\u202f\u3000\x85"
 _SPACES = re.compile(r"[\u00a0\u2000-\u200a\u202f\u205f\u3000\u2028\u2029]")
 _SAME = str.maketrans(dict(zip("−﹣－＋．，％ｅＥ’", "---+.,%eE'", strict=True)))
 _EXPONENT = r"(?:[eE][+-]?\d+)?"
@@ -76,7 +78,7 @@ def number(value: object, notation: Notation) -> float:
     if isinstance(value, int | float):
         return _float(str(value))
     if not isinstance(value, str):
-        raise NotANumber("Write a number.")
+        raise NotANumber(_OF_LISTS if isinstance(value, list | tuple) else "Write a number.")
     text = cleaned(value)
     if _NOT_FINITE.fullmatch(text):
         return float(text)
@@ -115,7 +117,7 @@ def whole(value: object) -> int:
 
 def stripped(text: str) -> str:
     """The text without spaces and invisible characters at its ends."""
-    return text.strip(_INVISIBLE + string.whitespace + "\u00a0\u2028\u2029\u202f\u3000\x85")
+    return text.strip(_BLANK)
 
 
 def cleaned(text: str) -> str:
@@ -160,6 +162,8 @@ def _advice(text: str) -> str:
         return ""
     if text.endswith("%"):
         return "Write the number alone, and the unit as --unit %."
+    if text.startswith("["):
+        return _OF_LISTS
     if "±" in text or "+-" in text or "+/-" in text or re.fullmatch(r"[\d.,]+\(\d+\)", text):
         return "A row is one run, with one value and no spread: give every run a row."
     if re.fullmatch(r"[+-]?[\d.,]+\s*[^\W\d]+.*", text):

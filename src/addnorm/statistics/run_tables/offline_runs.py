@@ -21,8 +21,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from addnorm.errors import InputError, did_you_mean
 from addnorm.statistics.run_tables.event_files import message_fields
 
@@ -65,7 +63,7 @@ def read_offline(folder: Path, metric: str) -> list[tuple[str, dict[str, Any]]]:
             run.cells.update(_settings(path.parent / "files" / "config.yaml") if path.suffix == ".swanlab" else ())
         except OSError as error:
             raise InputError(f"{path}: {error.strerror or error}. Leave it out.") from error
-        except (IndexError, struct.error, TypeError, ValueError, yaml.YAMLError) as error:
+        except (IndexError, struct.error, TypeError, ValueError) as error:
             raise InputError(f"{path}: expected a run of W&B or SwanLab, got other bytes. Leave it out.") from error
     known = {name for run in runs.values() for logged in run.steps.values() for name in logged} - {"_step"}
     if metric not in known:
@@ -126,7 +124,14 @@ def _read_swanlab(data: bytes, run: _Run) -> None:
 
 
 def _settings(path: Path) -> dict[str, Any]:
-    content = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else None
+    if not path.is_file():
+        return {}
+    import yaml  # 20 ms that no other table needs
+
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from error
     return {str(name): entry["value"] for name, entry in (content or {}).items() if "value" in entry}
 
 

@@ -1,18 +1,23 @@
 """Runs from wherever they are: a study's folder, printed results, or a table that other code wrote."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean, median
+from typing import Any
 
-from addnorm.errors import InputError
+from addnorm.errors import InputError, JobError, warn
 from addnorm.references import names_printed_results
 from addnorm.statistics import Result, kuang_2025, read_published
 from addnorm.statistics.measure import LOSS, Direction, Metric, measure_of
 from addnorm.statistics.run_tables import Run, SizedRuns, Source, is_run_table, read_run_table, read_sized_runs
 from addnorm.statistics.run_tables import read_curves as table_curves
+from addnorm.store.events import read_events
+from addnorm.store.files import Damaged, read_json
 from addnorm.store.results import measure_of_study, results
-from addnorm.store.study import StudyFolder
+from addnorm.store.run import RunFolder
+from addnorm.store.study import COSTS, StudyFolder
 from addnorm.words import Sentence
 from addnorm.words import say as sentence
 
@@ -94,49 +99,173 @@ def read_sizes(
     columns: Mapping[str, str] | None = None,
     direction: Direction | None = None,
     unit: str | None = None,
+    *,
+    further: Sequence[str | Path] = (),
+    time: bool = False,
 ) -> SizedSource:
     """Read the runs of a table, or the finished ones of any other source as runs of one size.
+
+    Args:
+        source, columns, direction, unit: as for `read_source`.
+        further: folders of studies with other sizes, where the source is one. Their runs cost their counted FLOPs.
+        time: the seconds of training that were measured instead.
 
     Raises:
         InputError: as `read_source`, or a run without its size or compute.
     """
     if is_run_table(source) and not (isinstance(source, str | Path) and Path(source).is_dir()):
+        if further or time:
+            raise InputError(
+                "size, time: expected folders of studies, got a table. Write sizes and costs into its columns."
+            )
         sizes, metric, notes = read_sized_runs(source, columns)
         measure = measure_of(metric, direction, unit)
         assumed = (sentence("direction_assumed", metric=measure.name),) if measure.assumed else ()
         name = str(source) if isinstance(source, str | Path) else "table"
         return SizedSource(name=name, sizes=sizes, measure=measure, warnings=(*notes, *assumed))
-    runs = read_source(source, columns, direction, unit, fewest_seeds=1)
-    ended = [result for result in runs.results if result.state in ("finished", "diverged")]
-    made = [
-        Run(where=each.name, variant=each.variant, seed=each.seed, loss=math.inf if each.loss is None else each.loss)
-        for each in ended
-    ]
-    left_out = [
-        sentence("run_left_out", run=each.name, reason=each.reason or each.state)
-        for each in runs.results
-        if each not in ended
-    ]
+    read = [read_source(each, columns, direction, unit, fewest_seeds=1) for each in (source, *further)]
+    made, left_out = [], []
+    for runs in read:
+        costs = _costs_of_runs(StudyFolder(runs.name), time=time) if (Path(runs.name) / "study.json").exists() else {}
+        ended = [result for result in runs.results if result.state in ("finished", "diverged")]
+        rows = tuple(
+            Run(
+                where=each.name,
+                variant=each.variant,
+                seed=each.seed,
+                loss=math.inf if each.loss is None else each.loss,
+                compute=costs.get(each.name),
+            )
+            for each in ended
+        )
+        made.append(SizedRuns(size=runs.name if further else "", runs=rows))
+        left_out += [
+            sentence("run_left_out", run=each.name, reason=each.reason or each.state)
+            for each in runs.results
+            if each not in ended
+        ]
+    made.sort(key=lambda each: min((run.compute or 0.0 for run in each.runs), default=0.0))
     return SizedSource(
-        name=runs.name,
-        sizes=(SizedRuns(size="", runs=tuple(made)),),
-        measure=runs.measure,
-        warnings=(*left_out, *runs.warnings),
+        name=read[0].name,
+        sizes=tuple(made),
+        measure=read[0].measure,
+        warnings=tuple(dict.fromkeys((*left_out, *(warning for runs in read for warning in runs.warnings)))),
     )
+
+
+Curves = dict[str, dict[int, dict[float, float]]]
+"""Loss by variant, seed and step."""
 
 
 def read_curves(
     source: Source, columns: Mapping[str, str] | None = None, unit: str | None = None
-) -> tuple[dict[str, dict[int, dict[float, float]]], Metric, tuple[Sentence, ...]]:
-    """Loss by variant, seed and step, of a table with a row per run and step.
+) -> tuple[Curves, Metric, tuple[Sentence, ...]]:
+    """Loss by variant, seed and step, of a table with a row per run and step or of a study's finished runs.
 
     Raises:
-        InputError: not a table, or one without steps.
+        InputError: a source of another form, or one without steps.
     """
-    if not is_run_table(source):
-        raise InputError(f"{source}: expected a table with a row for each run and step, such as a CSV file.")
-    curves, column, notes = table_curves(source, columns)
-    return curves, measure_of(column, "lower", unit), notes
+    if is_run_table(source):
+        curves, column, notes = table_curves(source, columns)
+        return curves, measure_of(column, "lower", unit), notes
+    path = Path(source)  # type: ignore[arg-type]
+    if columns or unit:
+        raise columns_of_no_table(path)
+    folder = StudyFolder(path)
+    curves, left_out = {}, []
+    for run, result in zip(folder.runs(), results(folder), strict=True):
+        if result.state != "finished":
+            left_out.append(sentence("run_left_out", run=result.name, reason=result.reason or result.state))
+            continue
+        # An evaluation that a later attempt repeated has the same values; those of the last step may be of more text.
+        events = read_events(run.events_path, types=("eval",))[0]
+        curve = {float(event["step"]): _curve_loss(event, run) for event in events}
+        curves.setdefault(result.variant, {})[result.seed] = {step: x for step, x in curve.items() if x is not None}
+    if not curves:
+        raise InputError(f"{path}: expected a finished run, got none. Train the study first.")
+    return curves, measure_of_study(folder), tuple(left_out)
+
+
+def _curve_loss(event: Mapping[str, object], run: RunFolder) -> float | None:
+    """Loss on the text of all evaluations; None where the last one is of other text."""
+    text, training = event.get("text"), _training(run)
+    if not isinstance(text, Mapping) or training.get("final_sequences") in (None, training.get("eval_sequences")):
+        return float(str(event["loss"]))
+    return float(text["curve_loss"]) if "curve_loss" in text else None
+
+
+def _training(run: RunFolder) -> Mapping[str, object]:
+    spec = run.spec.get("spec")
+    training = spec.get("training") if isinstance(spec, Mapping) else None
+    return training if isinstance(training, Mapping) else {}
+
+
+def counted_costs(folder: StudyFolder) -> Mapping[str, Any]:
+    """Counts that `addnorm run` wrote of every variant; empty if it has not.
+
+    Raises:
+        Damaged: the file of counts cannot be read.
+    """
+    path = folder.path / COSTS
+    counted = read_json(path) if path.exists() else {}
+    costs = counted.get("variants", {}) if isinstance(counted, Mapping) else None
+    if not isinstance(costs, Mapping):
+        raise Damaged(f"{path} is damaged: expected numbers by variant. Remove it and run the study again.")
+    return costs
+
+
+def run_flops(folder: StudyFolder) -> dict[str, float]:
+    """Training FLOPs of a run, by variant, as `addnorm plan` counts them.
+
+    Raises:
+        InputError: a variant whose FLOPs nobody counted.
+        Damaged: the file of counts cannot be read.
+    """
+    costs = _costs_of_runs(folder, time=False)
+    for run in folder.runs():
+        if run.name not in costs:
+            raise InputError(
+                f"{folder.path}: expected the FLOPs of variant {run.spec['variant']!r}, got none in {COSTS}. They are counted "
+                "when `addnorm run` starts a study."
+            )
+    return _by_variant(folder, costs, per_step=False)
+
+
+def relative_costs(folder: StudyFolder, reference: str) -> dict[str, dict[str, float]]:
+    """FLOPs (`compute`) and seconds (`time`) of a step of every variant over those of the reference, as far as known."""
+    made: dict[str, dict[str, float]] = {}
+    for name in ("compute", "time"):
+        costs = _by_variant(folder, _costs_of_runs(folder, time=name == "time"), per_step=True)
+        for variant, cost in costs.items() if reference in costs else ():
+            made.setdefault(variant, {})[name] = cost / costs[reference]
+    return made
+
+
+def _by_variant(folder: StudyFolder, costs: Mapping[str, float], *, per_step: bool) -> dict[str, float]:
+    """Mean cost of a variant's runs, or of a step of theirs."""
+    of: dict[str, list[float]] = {}
+    for run in folder.runs():
+        if run.name in costs:
+            of.setdefault(run.spec["variant"], []).append(costs[run.name] / (run.spec["steps"] if per_step else 1))
+    return {variant: fmean(each) for variant, each in of.items()}
+
+
+def _costs_of_runs(folder: StudyFolder, *, time: bool) -> dict[str, float]:
+    """FLOPs of every run, or the seconds that its training took; without those that nobody knows."""
+    counted, costs = {} if time else counted_costs(folder), {}
+    for run in folder.runs():
+        batch, seq = _training(run).get("batch"), _training(run).get("seq")
+        per_token: Any
+        if time:
+            # The median over events, which neither a pause nor another program's minute moves.
+            events = read_events(run.events_path, types=("train",))[0]
+            speed = median(float(event.get("tokens_per_s", 0)) for event in events) if events else 0
+            per_token = 1 / speed if speed else 0.0
+        else:
+            per_token = (counted.get(run.spec["variant"]) or {}).get("flops_per_token")
+        if per_token and run.spec["steps"] and isinstance(batch, int) and isinstance(seq, int):
+            costs[run.name] = float(run.spec["steps"] * batch * seq * per_token)
+    return costs
 
 
 def columns_of_no_table(path: Path, given: str = "columns are given") -> InputError:
@@ -144,3 +273,11 @@ def columns_of_no_table(path: Path, given: str = "columns are given") -> InputEr
     return InputError(
         f"{path}: expected a table of runs where {given}, got addnorm's own results. Leave the columns out."
     )
+
+
+def record_peek(folder: StudyFolder, say: Callable[[str], None] = warn) -> None:
+    """Record that results were shown; a folder that cannot be written is reported and may be shown all the same."""
+    try:
+        folder.record_peek()
+    except JobError as error:
+        say(f"this look is not recorded, so seeds added later will not be marked as added after it: {error}")

@@ -1,19 +1,22 @@
 """`addnorm.speedup`: what variants are worth in compute, time or steps of the reference."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from addnorm.errors import InputError, UnknownName
+from addnorm.errors import InputError, UnknownName, warn
 from addnorm.statistics.effects.equal_loss import EqualLoss, steps_to_equal_loss
 from addnorm.statistics.effects.speedup import SizeRuns, Speedup
 from addnorm.statistics.effects.speedup import speedup as fitted_speedup
 from addnorm.statistics.measure import Metric
 from addnorm.statistics.run_tables import Run, Source
-from addnorm.store.questions.source import SizedSource, read_curves, read_sizes
-from addnorm.words import Sentence, say
+from addnorm.store.questions.source import SizedSource, read_curves, read_sizes, record_peek, relative_costs
+from addnorm.store.study import StudyFolder
+from addnorm.words import Sentence
+from addnorm.words import say as say_sentence
 
 Verdict = Literal["worth more", "worth less", "undecided"]
 
@@ -23,12 +26,14 @@ class Worths:
     """Worth of every variant in units of the reference's compute or steps; the confidence is that of all intervals."""
 
     reference: str
-    of: Literal["compute", "steps"]
+    of: Literal["compute", "time", "steps"]
     measure: Metric
     confidence: float
     sizes: tuple[str, ...]
     variants: Mapping[str, Speedup | EqualLoss]
     warnings: tuple[Sentence, ...]
+    costs: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """Of `steps` of a study: FLOPs (`compute`) and seconds (`time`) of a step of every variant over those of the reference."""
 
     def __getitem__(self, variant: str) -> Speedup | EqualLoss:
         """The answer for that variant.
@@ -45,6 +50,18 @@ class Worths:
             return "undecided"
         return "worth more" if interval[0] > 1 else "worth less"
 
+    def worth_in(
+        self, variant: str, cost: Literal["compute", "time"]
+    ) -> tuple[float, tuple[float, float] | None] | None:
+        """Worth of the variant's compute or time to equal loss, and its interval; None where the cost is not known."""
+        relative = self.costs.get(variant, {}).get(cost)
+        if relative is None:
+            return None
+        answer = self.variants[variant]
+        interval = answer.interval
+        ends = None if interval is None else (interval[0] / relative, interval[1] / relative)
+        return answer.worth / relative, ends
+
     def to_json(self) -> dict[str, Any]:
         """The answers as plain JSON values."""
         return {
@@ -55,17 +72,25 @@ class Worths:
             "confidence": self.confidence,
             "sizes": list(self.sizes),
             "variants": [
-                {"variant": name, "verdict": self.verdict(name), **answer.to_json()}
+                {"variant": name, "verdict": self.verdict(name), **answer.to_json(), **self._costs_json(name)}
                 for name, answer in self.variants.items()
             ],
             "warnings": [str(warning) for warning in self.warnings],
         }
 
+    def _costs_json(self, variant: str) -> dict[str, Any]:
+        made: dict[str, Any] = {}
+        for cost in ("compute", "time"):
+            if (found := self.worth_in(variant, cost)) is not None:
+                made[cost] = {"relative": self.costs[variant][cost], "worth": found[0], "interval": found[1]}
+        return {"costs": made} if made else {}
+
 
 def speedup(
     source: Source,
     *,
-    of: Literal["compute", "steps"] = "compute",
+    of: Literal["compute", "time", "steps"] = "compute",
+    sizes: Sequence[str | Path] = (),
     reference: str | None = None,
     variants: Sequence[str] = (),
     limit: float | None = None,
@@ -73,15 +98,19 @@ def speedup(
     confidence: float = 0.95,
     columns: Mapping[str, str] | None = None,
     unit: str | None = None,
+    is_look: bool = True,
+    say: Callable[[str], None] = warn,
 ) -> Worths:
     """Estimate what variants are worth: a factor on the compute, or on the steps, that the reference needs for their loss.
 
-    The command is `addnorm rank --as speedup` or `--as steps`.
+    The command is `addnorm rank --as speedup`, `--as time` or `--as steps`.
 
     Args:
-        source: a table. For `compute`, one row per run with the column `compute` (FLOPs, hours, or another cost), at two sizes
-            or more. For `steps`, one row per run and evaluation, with the column `step`.
-        of: what the factor is on.
+        source: a table, or the folder of a study. For `compute`, a table has one row per run with the column `compute` (FLOPs,
+            hours, or another cost), at two sizes or more. For `steps`, one row per run and evaluation, with the column `step`.
+        of: what the factor is on: compute; the time of training, of studies; or steps, to equal loss. Steps of a study are also
+            given in its FLOPs and in its time.
+        sizes: folders of studies with the same variants in other sizes, where the source is one.
         reference: the first variant unless given.
         variants: the only variants to compare; all others unless given.
         limit: loss that no compute goes below; fitted unless given.
@@ -89,6 +118,8 @@ def speedup(
         confidence: of all intervals together.
         columns: names of the columns, also of `size`, `compute` and `step`.
         unit: of the loss, for what is shown.
+        is_look: False where the look at a study's results is recorded otherwise.
+        say: receives a message if the look cannot be recorded; by default a Python warning.
 
     Raises:
         InputError: the table cannot be read or lacks compute or steps, or its losses follow no falling law.
@@ -112,34 +143,54 @@ def speedup(
             raise InputError(
                 "steps: expected no limit or exponent, got one. They belong to a law of compute: leave them out."
             )
+        if sizes:
+            raise InputError(
+                "steps: expected one size, got further ones. They belong to a law of compute: leave them out."
+            )
         curves, measure, notes = read_curves(source, columns, unit)
-        base, chosen = _chosen(tuple(curves), reference, variants)
+        base, chosen = _chosen(tuple(curves), reference or _own_reference(source), variants)
+        costs = relative_costs(StudyFolder(str(source)), base) if _is_study(source) else {}
         each = 1 - (1 - confidence) / len(chosen)
         answers: dict[str, Speedup | EqualLoss] = {
             name: steps_to_equal_loss(curves[name], curves[base], confidence=each) for name in chosen
         }
-        notes = (*notes, say("steps_of_longer_runs"))
-        sizes: tuple[str, ...] = ()
+        notes = (*notes, say_sentence("steps_of_longer_runs"))
+        names: tuple[str, ...] = ()
     else:
-        table = read_sizes(source, columns, "lower", unit)
-        measure, notes = table.measure, table.warnings
-        base, chosen = _chosen(table.variants, reference, variants)
+        table = read_sizes(
+            source, columns, None if _is_study(source) else "lower", unit, further=sizes, time=of == "time"
+        )
+        measure, notes, costs = table.measure, table.warnings, {}
+        base, chosen = _chosen(table.variants, reference or _own_reference(source), variants)
         each = 1 - (1 - confidence) / len(chosen)
         answers = {}
         for name in chosen:
             of_sizes = _sizes(table, name, base)
             answers[name] = fitted_speedup(of_sizes, limit=limit, exponent=exponent, confidence=each)
             notes = (*notes, *_about(name, answers[name], of_sizes, limit))
-        sizes = tuple(at.size for at in table.sizes)
+        names = tuple(at.size for at in table.sizes)
+    if of == "time" or costs:
+        notes = (*notes, say_sentence("time_of_machine"))
+    for study in (source, *sizes) if is_look and _is_study(source) else ():
+        record_peek(StudyFolder(str(study)), say)
     return Worths(
         reference=base,
         of=of,
         measure=measure,
         confidence=confidence,
-        sizes=sizes,
+        sizes=names,
         variants=answers,
         warnings=tuple(dict.fromkeys(notes)),
+        costs=costs,
     )
+
+
+def _is_study(source: Source) -> bool:
+    return isinstance(source, str | Path) and (Path(source) / "study.json").exists()
+
+
+def _own_reference(source: Source) -> str | None:
+    return StudyFolder(str(source)).references[0] if _is_study(source) else None
 
 
 def _chosen(known: Sequence[str], reference: str | None, variants: Sequence[str]) -> tuple[str, tuple[str, ...]]:
@@ -198,9 +249,9 @@ def _compute(runs: Mapping[int, Run], size: str) -> float:
 def _about(name: str, answer: Speedup | EqualLoss, sizes: Sequence[SizeRuns], limit: float | None) -> list[Sentence]:
     notes = []
     if isinstance(answer, Speedup) and answer.outside:
-        notes.append(say("speedup_outside", variant=name, sizes=", ".join(answer.outside)))
+        notes.append(say_sentence("speedup_outside", variant=name, sizes=", ".join(answer.outside)))
     if len(sizes) == 2 and limit is None:
-        notes.append(say("speedup_two_sizes"))
+        notes.append(say_sentence("speedup_two_sizes"))
     if answer.interval is None:
-        notes.append(say("speedup_without_noise", variant=name))
+        notes.append(say_sentence("speedup_without_noise", variant=name))
     return notes

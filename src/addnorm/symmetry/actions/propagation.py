@@ -28,6 +28,8 @@ from addnorm.symmetry.actions.values import Fixed, Routed, Square, State, Value,
 _LOWER = frozenset({torch.float32, torch.float16, torch.bfloat16})
 _LARGEST_DERIVED = 4096
 """Largest number of entries of a weight that is computed from others."""
+_AT_ANY_STRIDE: Mapping[Any, Any] = {torch.ops.aten.view.default: torch.ops.aten.reshape.default}
+"""An attention in float64 may return other strides than the exported one, at which a view does not fit."""
 _KEEPING_SQUARES = frozenset({"mean", "sum", "to", "_to_copy", "alias"})
 
 
@@ -131,7 +133,7 @@ def _computed(node: fx.Node, numbers: Mapping[fx.Node, Any]) -> Any:
 
     arguments = fx.node.map_aggregate(node.args, plain)
     keywords = fx.node.map_aggregate(node.kwargs, plain)
-    target: Any = node.target
+    target: Any = _AT_ANY_STRIDE.get(node.target, node.target)
     if target is torch.ops.aten.copy.default:  # the functional form has no derivative
         given: Any = arguments
         made: Any = given[1].to(given[0].dtype).expand_as(given[0]).clone()
@@ -164,6 +166,13 @@ def _state(
         ):
             derived = _derived(call, read)
             if derived is not None:
+                return derived
+            try:
+                return _applied(call)
+            except NoRule:  # a product of weights and constants in which no datum has an axis of its own
+                derived = _derived(call, read, with_products=True)
+                if derived is None:
+                    raise
                 return derived
         return _applied(call)
     except NoRule:
@@ -207,7 +216,7 @@ def operand_of(value: Any, function: Callable[[Any], Any]) -> Any:
     return function(value)
 
 
-def _derived(call: Call, read: list[State]) -> State | None:
+def _derived(call: Call, read: list[State], *, with_products: bool = False) -> State | None:
     """A weight computed from weights and constants; None if a rule must decide."""
     operands = call.operands()
     if not isinstance(call.result, Tensor):
@@ -219,7 +228,7 @@ def _derived(call: Call, read: list[State]) -> State | None:
     if any(not isinstance(each.state, Weight) and not each.constant for each in operands):
         return None
     moving = [each for each in operands if isinstance(each.state, Weight)]
-    if call.name in ("linear", "matmul", "addmm", "mm", "bmm") and len(moving) == 1:
+    if not with_products and call.name in ("linear", "matmul", "addmm", "mm", "bmm") and len(moving) == 1:
         return None
     if call.result.numel() > _LARGEST_DERIVED:
         raise NoRule

@@ -154,22 +154,20 @@ def centred_plane(size: int) -> Tensor:
     return made
 
 
-def moved_at_random(found: Cells, weights: Weights, seed: int) -> Weights:
-    """Draw an element of every group and a factor of every gain, and apply them all.
+def move_at_random(found: Cells, weights: Weights, seed: int) -> None:
+    """Draw an element of every group and a factor of every gain, and apply them all, in place.
 
     Args:
         found: the cells.
-        weights: in float64; not changed.
+        weights: in float64.
         seed: of the draw.
     """
-    made = {name: each.clone() for name, each in weights.items()}
-    fold_gains(found, made)
+    fold_gains(found, weights)
     generator = torch.Generator().manual_seed(seed)
     for at, given in places(found).items():
         if given:
-            transform(made, given, random_element(found.cells[at], generator))
-    _unfold(found, made, generator)
-    return made
+            transform(weights, given, random_element(found.cells[at], generator))
+    _unfold(found, weights, generator)
 
 
 def _unfold(found: Cells, weights: Weights, generator: torch.Generator) -> None:

@@ -12,10 +12,9 @@ from addnorm.redundancy.execution.copies import PROCESS_LOCK
 from addnorm.redundancy.execution.inputs import Inputs, bind
 from addnorm.redundancy.execution.observation import Observe
 from addnorm.redundancy.graph.export import NotExported, export
-from addnorm.redundancy.result import class_name
-from addnorm.symmetry.bases.canonical import canonical, settle
-from addnorm.symmetry.bases.certificate import BasisCertificate, rewritten
-from addnorm.symmetry.bases.change import Weights, moved_at_random
+from addnorm.symmetry.bases.canonical import settle
+from addnorm.symmetry.bases.certificate import BasisCertificate, require_finite, rewritten
+from addnorm.symmetry.bases.change import Weights, move_at_random
 from addnorm.symmetry.bases.channels import Cells
 from addnorm.symmetry.bases.propagation import cells
 from addnorm.symmetry.bases.quantising import WeightError, errors, output_error, quantise_ready
@@ -112,9 +111,8 @@ def canonicalised(model: nn.Module, inputs: Any, *, observe: Observe = "logits")
     Raises:
         InputError: the model cannot be analysed, or the inputs do not fit.
     """
-    found, bound, weights = _analysed(model, inputs, observe)
-    settle(found, weights)
-    made, certificate = rewritten(model, weights, bound, observe)
+    found, bound = _analysed(model, inputs, observe)
+    made, certificate = rewritten(model, lambda weights: settle(found, weights), bound, observe)
     return Representative(model=made, sizes=found.sizes(), certificate=certificate)
 
 
@@ -132,10 +130,15 @@ def quantise_ready_model(
     Raises:
         InputError: the model cannot be analysed, or the inputs do not fit.
     """
-    found, bound, weights = _analysed(model, inputs, observe)
+    found, bound = _analysed(model, inputs, observe)
     error = output_error(model, bound, observe)
-    choice, chosen = quantise_ready(found, weights, lambda each: error(each, 4), seed=seed)
-    made, certificate = rewritten(model, chosen, bound, observe)
+    choice, chosen = quantise_ready(found, _in_float64(model), lambda each: error(each, 4), seed=seed)
+
+    def choose(weights: Weights) -> None:
+        for name, each in weights.items():
+            each.copy_(chosen[name])
+
+    made, certificate = rewritten(model, choose, bound, observe)
     return Representative(
         model=made,
         sizes=found.sizes(),
@@ -152,8 +155,8 @@ def random_moves(model: nn.Module, inputs: Any, *, observe: Observe = "logits", 
     Raises:
         InputError: the model cannot be analysed, or the inputs do not fit.
     """
-    found, bound, weights = _analysed(model, inputs, observe)
-    made, certificate = rewritten(model, moved_at_random(found, weights, seed), bound, observe)
+    found, bound = _analysed(model, inputs, observe)
+    made, certificate = rewritten(model, lambda weights: move_at_random(found, weights, seed), bound, observe)
     return Representative(model=made, sizes=found.sizes(), certificate=certificate)
 
 
@@ -163,20 +166,24 @@ def equal_up_to(model: nn.Module, other: nn.Module, inputs: Any, *, observe: Obs
     Raises:
         InputError: they have different parameters, or cannot be analysed.
     """
-    found, _, weights = _analysed(model, inputs, observe)
-    _, _, others = _analysed(other, inputs, observe)
+    found, _ = _analysed(model, inputs, observe)
+    _analysed(other, inputs, observe)
+    weights, others = _in_float64(model), _in_float64(other)
     if {name: each.shape for name, each in weights.items()} != {name: each.shape for name, each in others.items()}:
         raise InputError(
             "expected two models with the same parameters, got others. Compare models of one configuration."
         )
-    one, two = canonical(found, weights), canonical(found, others)
+    as_stored = _distance(weights, others)
+    for each in (weights, others):
+        settle(found, each)
+    one, two = weights, others
     apart = [
         name
         for name in one
         if float((one[name] - two[name]).norm()) > _SAME * float(one[name].norm() + two[name].norm())
     ]
     return WeightDistance(
-        as_stored=_distance(weights, others),
+        as_stored=as_stored,
         canonical=_distance(one, two),
         families=tuple(found.sizes()),
         apart=tuple(apart),
@@ -189,16 +196,18 @@ def _distance(one: Weights, other: Weights) -> float:
     return float((square / size) ** 0.5) if size else 0.0
 
 
-def _analysed(model: nn.Module, inputs: Any, observe: Observe) -> tuple[Cells, Inputs, Weights]:
+def _analysed(model: nn.Module, inputs: Any, observe: Observe) -> tuple[Cells, Inputs]:
     check_model(model)
     bound = bind(inputs)
     check_inputs(bound)
-    found = cells_of(model, bound, observe=observe)
+    return cells_of(model, bound, observe=observe), bound
+
+
+def _in_float64(model: nn.Module) -> Weights:
     weights = {
         name: each.detach().to("cpu", torch.float64, copy=True)
         for name, each in model.named_parameters()
         if each.is_floating_point()
     }
-    if any(not bool(torch.isfinite(each).all()) for each in weights.values()):
-        raise InputError(f"expected finite weights, got NaN or infinity in {class_name(model)}.")
-    return found, bound, weights
+    require_finite(weights, model)
+    return weights

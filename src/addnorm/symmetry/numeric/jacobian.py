@@ -3,10 +3,12 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from addnorm.errors import InputError
@@ -17,7 +19,9 @@ from addnorm.redundancy.execution.generic_weights import generic
 from addnorm.redundancy.execution.inputs import Inputs
 from addnorm.redundancy.execution.observation import Observe, observed
 
-_FEWEST_CASES = 8
+FEWEST_CASES = 8
+MORE_CASES = 100
+"""Inputs of a model whose count is not clear from few: an expert that few tokens reach sees little of each of them."""
 _CHUNK = 64
 """Rows that are differentiated together."""
 
@@ -54,7 +58,14 @@ def generic_point(model: nn.Module, *, seed: int = 0) -> nn.Module:
     return made
 
 
-def jacobian(model: nn.Module, cases: Cases, observe: Observe, *, rows_per_parameter: float = 2.0) -> Jacobian:
+def jacobian(
+    model: nn.Module,
+    cases: Cases,
+    observe: Observe,
+    *,
+    rows_per_parameter: float = 2.0,
+    fewest_cases: int = FEWEST_CASES,
+) -> Jacobian:
     """Differentiate all observed outputs at the model's point.
 
     Of inputs with more outputs than are needed, random combinations are differentiated.
@@ -64,21 +75,18 @@ def jacobian(model: nn.Module, cases: Cases, observe: Observe, *, rows_per_param
         cases: inputs that the model takes.
         observe: the observed output.
         rows_per_parameter: rows to make, per parameter.
+        fewest_cases: number of inputs at least, where the model takes others than the given ones.
 
     Raises:
         InputError: no output depends on parameters.
     """
-    for module in model.modules():
-        if isinstance(module, nn.Embedding) and type(module).forward is nn.Embedding.forward:
-            # Training leaves the row of the padding token alone; its gradient is not zero for that.
-            module.padding_idx = None
     parameters = [each for each in model.parameters() if each.is_floating_point()]
     for each in parameters:
         each.requires_grad_(True)
     count = sum(each.numel() for each in parameters)
     wanted = math.ceil(rows_per_parameter * count) + 50
     first = _outputs(model, cases(0)[1], observe)
-    number = max(_FEWEST_CASES, cases.sweep, math.ceil(wanted / max(1, first.numel()))) if cases.fresh else 1
+    number = max(fewest_cases, cases.sweep, math.ceil(wanted / max(1, first.numel()))) if cases.fresh else 1
     per_case = math.ceil(wanted / number)
     generator = torch.Generator().manual_seed(0)
     rows = [
@@ -148,9 +156,22 @@ def _without_derivative(
     return found
 
 
+class _PaddingRowRead(TorchFunctionMode):
+    """Derivatives of the row of the padding token, which training leaves alone, though the outputs depend on it."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        del types
+        if func is torch.nn.functional.embedding:
+            args, kwargs = (*args[:2], None, *args[3:]), {**(kwargs or {})}
+            kwargs.pop("padding_idx", None)
+        return func(*args, **(kwargs or {}))
+
+
 def _outputs(model: nn.Module, inputs: Inputs, observe: Observe) -> Tensor:
     # The fused operations have no batched backward pass.
-    with torch.enable_grad(), Float64Mode(), sdpa_kernel(SDPBackend.MATH):
+    with torch.enable_grad(), _PaddingRowRead(), Float64Mode(), sdpa_kernel(SDPBackend.MATH):
         tensors = observed(call(model, inputs), observe)
     floats = [each.double().flatten() for each in tensors if each.is_floating_point()]
     if not any(each.requires_grad for each in floats):

@@ -189,3 +189,10 @@ def dropout(call: OpCall, value: NodeValue, p: float, train: bool | None) -> lis
 def like(call: OpCall, *_: object, **__: object) -> Output:
     """The operation reads a shape, not numbers."""
     return call.unmoved()
+
+
+@rule("fill")
+def fill(call: OpCall, value: NodeValue, number: NodeValue | Number) -> Output:
+    """All entries become one number, whatever they were."""
+    call.demand_unchanged(number if isinstance(number, NodeValue) else None)
+    return call.unmoved()

@@ -287,23 +287,30 @@ def cat(call: OpCall, values: Sequence[NodeValue], dim: int = 0) -> Output:
     return Output(shift, data_shifts, sums, merged_masks(masks) if masks else None)
 
 
-@rule("slice_scatter")
+@rule("slice_scatter", "select_scatter")
 def slice_scatter(
     call: OpCall, value: NodeValue, source: NodeValue, dim: int = 0, *args: object, **kwargs: object
 ) -> Output:
-    """A range of one axis is replaced: the result is the part before it, the source and the part after it, concatenated."""
+    """A range of one axis, or one entry of it, is replaced: the result is the part before it, the source and the part after
+    it, concatenated."""
     dims, axis = len(value.shape), dim % len(value.shape)
-    taken = call.target(torch.zeros(value.shape[axis]), torch.ones(source.shape[axis]), 0, *args, **kwargs)
+    one = len(source.shape) < dims
+    size = 1 if one else source.shape[axis]
+    taken = call.target(torch.zeros(value.shape[axis]), torch.ones(() if one else (size,)), 0, *args, **kwargs)
     indices = torch.nonzero(taken).flatten()
     first, last = (int(indices[0]), int(indices[-1]) + 1) if len(indices) else (0, 0)
-    if last - first != source.shape[axis] or value.masked or source.masked:
+    if last - first != size or value.masked or source.masked:
         call.demand_unchanged(value, source)
         return call.unmoved()
-    parts = [selected(value.shift, axis, torch.arange(first)), source.shift]
+    placed = reshaped(source.shift, (*value.shape[:axis], size, *value.shape[axis + 1 :]))
+    parts = [selected(value.shift, axis, torch.arange(first)), placed]
     parts.append(selected(value.shift, axis, torch.arange(last, value.shape[axis])))
-    data_shifts = tuple(
-        each.rearranged({at: at for at in range(dims) if at != axis})
-        for each in (*value.data_shifts, *source.data_shifts)
+    data_shifts = (
+        *(each.rearranged({at: at for at in range(dims) if at != axis}) for each in value.data_shifts),
+        *(
+            each.rearranged({at - (one and at > axis): at for at in range(dims) if at != axis})
+            for each in source.data_shifts
+        ),
     )
     return Output(concatenated([part for part in parts if part.shape[axis]], axis), data_shifts)
 

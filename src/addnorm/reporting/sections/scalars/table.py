@@ -169,8 +169,10 @@ def _lockstep(run: Json) -> str:
 def _gauges(run: Json) -> str:
     if not run.get("gauges"):
         return ""
+    absorbed = run.get("absorbed_by", {})
+    named = [f"{group} ({', '.join(absorbed[group])})" if absorbed.get(group) else group for group in run["gauges"]]
     return (
-        f"Gauges: {', '.join(run['gauges'])}. The matrices around could take over their sizes, so their values say "
+        f"Gauges: {', '.join(named)}. Other parameters can absorb every change of them, so their values say "
         "nothing alone: read the shares and the weights free of scale of `addnorm inspect`."
     )
 

@@ -61,8 +61,8 @@ def transposed(operand: Operand) -> Operand:
     return Operand(operand.number.T, state)
 
 
-def mapped(system: System, data: Operand, weight: Operand, bias: Operand | None) -> Value:
-    """Apply a linear map to the last axis.
+def mapped(system: System, data: Operand, weight: Operand, bias: Operand | None) -> Value | Fixed:
+    """Apply a linear map to the last axis; constant zeros, as at the start of a recurrence, ask nothing of the weight.
 
     Raises:
         NoRule: the weight depends on data, or the last axis holds numbers of several data.
@@ -70,6 +70,8 @@ def mapped(system: System, data: Operand, weight: Operand, bias: Operand | None)
     if not isinstance(weight.state, Weight) and not weight.constant:
         raise NoRule
     lead = data.number.shape[:-1]
+    if bias is None and data.constant and not bool(data.number.any()):
+        return Fixed(constant=True)
     if isinstance(data.state, Fixed):
         return _map(system, None, None, weight, bias, lead)
     if not isinstance(data.state, Value):

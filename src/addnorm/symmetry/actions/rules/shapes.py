@@ -68,7 +68,7 @@ def indexed(call: Call) -> State:
     if isinstance(first.state, Weight):
         ids = _each(reindexed(call, torch.from_numpy(first.state.ids) + 1), lambda part: part - 1)
         return _state(ids, lambda part: Weight(part.numpy()))
-    if isinstance(first.state, Square):
+    if isinstance(first.state, Square) or (isinstance(first.state, Fixed) and call.name in _LIKE):
         return first.state
     if not isinstance(first.state, Value):
         raise NoRule
