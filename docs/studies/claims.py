@@ -8,7 +8,7 @@ of one batch is never called found again, and an undecided one never anything bu
 
 answers.yaml has the two or three sentences that a report begins with. A verdict in them is written `{better DATA VARIANT
 REFERENCE}`, or `{better DATA VARIANT REFERENCE LENGTH}`: it is shown as the difference with its interval, and refused if the
-data have another verdict.
+data have another verdict. `{once better DATA VARIANT REFERENCE}` adds that there is one batch, and is refused if there are two.
 """
 
 import json
@@ -32,8 +32,8 @@ WORDS = {
         "open": "open", "one batch": "one batch only", "again": "found again", "not again": "not found again",
         "claimed": "as claimed", "against": "against the claim", "neutral": "the source names no sign",
         "proof holds": "proved", "proof refuted": "refuted", "not run": "not run",
-        "answer": "**Answer.** ", "counts": "Of {} claims {}.", "count": "{number} {status}", "join": "; ",
-        "nats": "{} nats",
+        "answer": "**Answer.** ", "counts": "Of {} claims {}.", "count": "{number} {status}", "join": "; ", "comma": ", ",
+        "nats": "{} nats", "once": " (one batch)",
     },
     "zh": {
         "head": ["说法", "依据", "第一批种子", "第二批种子", "是否再次得到"],
@@ -42,8 +42,8 @@ WORDS = {
         "open": "未决", "one batch": "只有一批", "again": "再次得到", "not again": "未再得到",
         "claimed": "与说法一致", "against": "与说法相反", "neutral": "来源未言正负",
         "proof holds": "已证明", "proof refuted": "已否定", "not run": "未做",
-        "answer": "**答案。** ", "counts": "共 {} 项说法：{}。", "count": "{status} {number} 项", "join": "；",
-        "nats": "{} nat",
+        "answer": "**答案。** ", "counts": "共 {} 项说法：{}。", "count": "{status} {number} 项", "join": "；", "comma": "，",
+        "nats": "{} nat", "once": "（只有一批）",
     },
 }  # fmt: skip
 
@@ -81,7 +81,9 @@ def counts(language: str) -> str:
     found = Counter(_cells(claim, report, words)[-1] for _, report, claim in _claims())
     order = ("again", "one batch", "not again", "open", "proof holds", "proof refuted")
     ordered = sorted(found, key=lambda status: [status.startswith(str(words[name])) for name in order].index(True))
-    shown = [words["count"].format(number=found[status], status=status.replace("; ", ", ")) for status in ordered]
+    shown = [
+        words["count"].format(number=found[status], status=status.replace("; ", words["comma"])) for status in ordered
+    ]
     text = words["counts"].format(found.total(), words["join"].join(shown))
     return (textwrap.fill(text, 100) if language == "en" else text) + "\n"
 
@@ -96,17 +98,20 @@ def answer(report: str) -> str:
     for language, words in WORDS.items():
         text = yaml.safe_load((HERE / "answers.yaml").read_text(encoding="utf-8"))[report][language].strip()
         filled = words["answer"] + re.sub(
-            r"\{(\w+) ([^{}]+)\}", lambda found, words=words: _size(*found.groups(), words), text
+            r"\{(once )?(\w+) ([^{}]+)\}", lambda found, words=words: _size(*found.groups(), words), text
         )
         paragraphs.append(textwrap.fill(filled, 100, break_on_hyphens=False) if language == "en" else filled)
     return "\n\n".join(paragraphs) + "\n"
 
 
-def _size(verdict: str, pair: str, words: dict[str, Any]) -> str:
+def _size(once: str | None, verdict: str, pair: str, words: dict[str, Any]) -> str:
     """Difference and interval in nats, `0.056 nats [0.023, 0.089]`: without a sign where the verdict names it."""
-    found = difference({"lengths" if len(pair.split()) == 4 else "rank": pair}, "")
+    claim = {"lengths" if len(pair.split()) == 4 else "rank": pair}
+    found = difference(claim, "")
     if found is None or found["verdict"] != verdict:
         raise SystemExit(f"answers.yaml: {pair}: expected the verdict {found and found['verdict']}, got {verdict}")
+    if once and difference(claim, "-second") is not None:
+        raise SystemExit(f"answers.yaml: {pair}: there is a second batch. Leave `once` out, and say what it found.")
     numbers = [found["difference"], *found["interval"]]
     digits = max(3, 4 * (verdict == "equivalent"))
     if verdict in ("better", "worse"):
@@ -114,7 +119,7 @@ def _size(verdict: str, pair: str, words: dict[str, Any]) -> str:
         low, high = sorted(ends)
     else:
         middle, low, high = (f"{number:+.{digits}f}".replace("-", "−") for number in numbers)
-    return f"{words['nats'].format(middle)} [{low}, {high}]"
+    return f"{words['nats'].format(middle)} [{low}, {high}]{words['once'] if once else ''}"
 
 
 def _claims() -> list[tuple[str, str, dict[str, Any]]]:

@@ -11,6 +11,7 @@ from wcwidth import wcswidth
 import made_study
 from addnorm.cli import commands, main
 from addnorm.reporting.formats.text_table import aligned, filled
+from train_here import workers_here
 
 CHINESE = re.compile(r"[\u4e00-\u9fff]")
 LOSSES = {"base": [2.50, 2.52, 2.51], "zero": [2.41, 2.44, 2.42]}
@@ -82,6 +83,54 @@ def test_no_english_word_is_left(command: str, study: Path, printed: Callable[..
     known = {"addnorm", "rank", "status", "explain", "export", "json", "nat", "token", "loss", "made", *names}
     shown = text.replace(str(study), "")
     assert set(re.findall(r"\b[a-z]{3,}\b", shown)) <= known
+
+
+STUDY = """
+name: small
+references: [base]
+seeds: [0, 1, 2]
+corpus: {kind: synthetic, task: induction}
+tokenizer: bytes
+training: {steps: 3, batch: 2, seq: 16, eval_sequences: 2, schedule: {kind: constant}}
+model: {preset: base, width: 16, depth: 2, heads: 2, kv_heads: 1, hidden: 16, max_seq: 32}
+variants:
+  base: {}
+  zero: {residual: rezero}
+  wild: {training: {optimizer: {learning_rate: 1.0e+30}}}
+"""
+ENGLISH = re.compile(r"\b[A-Za-z]*[a-z]{2,}(?: [a-z]{2,}){2,}")
+"""Three words in a row. Fewer may be a name, such as `post-norm` or `held out`."""
+
+
+def english_in(text: str) -> list[str]:
+    """English sentences of an output, without what is a name in every language: commands, code, quotations, sources."""
+    text = re.sub(
+        r"`[^`]*`|\"[^\"]*\"|addnorm .*$|^ *(import|from|model|来源|\|).*$|https?://\S+", "", text, flags=re.M
+    )
+    return ENGLISH.findall(text)
+
+
+def test_what_a_newcomer_sees_in_the_first_hour_is_chinese(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: Callable[..., str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("small.yaml").write_text(STUDY, encoding="utf-8")
+    with workers_here():
+        shown = {"run": printed("run", "small.yaml", "--out", "runs", "--lang", "zh", code=1)}
+    one = next(path for path in Path("runs").iterdir() if path.name.startswith("zero-s0"))
+    for words in (
+        "plan small.yaml", "status runs", "rank runs", "noise runs", "explain runs", "inspect runs", f"inspect {one}",
+        "report runs --no-inspect", "list", "doctor", "new demo", f"export {one}",
+        "new --mechanism residual mine.py", "reindex runs",
+    ):  # fmt: skip
+        shown[words] = printed(*words.split(), "--lang", "zh")
+        assert CHINESE.search(shown[words]), words
+    left = [f"{words}: {found}" for words, text in shown.items() for found in english_in(text)]
+    assert not left, "\n".join(left)
+    assert CHINESE.search(printed("list", "placement", "--lang", "zh").splitlines()[1]), "a mechanism in one sentence"
+    # The same commands in English have such sentences, so that the pattern does find them.
+    for words in ("explain runs", "inspect runs", "doctor", "report runs --no-inspect"):
+        assert english_in(printed(*words.split(), "--lang", "en")), words
 
 
 def test_every_command_has_a_chinese_summary(printed: Callable[..., str]) -> None:

@@ -224,6 +224,10 @@ def test_an_answer_with_another_verdict_than_the_data_is_refused(
     monkeypatch.setitem(numbers, "HERE", tmp_path)
     with pytest.raises(SystemExit, match="expected the verdict better, got worse"):
         answer("realformer")
+    forged["en"] = "better by {once better realformer-long realformer post}"  # there is a second batch by now
+    (tmp_path / "answers.yaml").write_text(json.dumps({"realformer": forged}), encoding="utf-8")
+    with pytest.raises(SystemExit, match="there is a second batch"):
+        answer("realformer")
 
 
 def test_the_answer_on_symmetries_has_the_numbers_of_its_data(tables: ModuleType) -> None:

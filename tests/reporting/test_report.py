@@ -245,7 +245,7 @@ def test_a_half_done_study_is_marked_provisional_and_hides_nothing(half_done: Pa
     out, err = capsys.readouterr()
     runs = StudyFolder(half_done).runs()
     assert runs[-1].name in json.loads(out)["not_inspected"]
-    assert f"not inspected: {runs[-1].name}" in err
+    assert f"{runs[-1].name} was left out: " in err
     text = " ".join(" ".join(read(half_done / "report" / "report.html").text).split())
     assert "PROVISIONAL: 1 of 6 runs have yet to end." in text
     assert f"failed or diverged and have no result: {runs[-2].name}." in text

@@ -256,3 +256,17 @@ def test_databases_that_cannot_be_read_are_refused(tmp_path: Path, capsys: pytes
         error = capsys.readouterr().err
         assert message in error
         assert error.count("\n") == 1
+
+
+def test_the_csv_writer_of_swanlab_leaves_short_rows(tmp_path: Path) -> None:
+    """A run that logs more adds columns to the header; the rows before it keep their cells."""
+    about = "run_id,experiment_name,description,project,workspace,timestamp,logdir,url"
+    rows = [f"id,{v}-s{s},,p,w,t,logs,,{v},{s},{loss}" for (v, s), loss in LOSSES.items()]
+    path = tmp_path / "swanlab_runs.csv"
+    header = f"{about},config/model,config/seed,val/loss,val/accuracy"
+    path.write_text("\n".join([header, *rows[:-1], f"{rows[-1]},0.5"]) + "\n")
+    columns = {"variant": "config/model", "seed": "config/seed", "loss": "val/loss"}
+    assert found(read_runs(path, columns)) == LOSSES
+    path.write_text("\n".join([header.replace("url", "link"), *rows]) + "\n")
+    with pytest.raises(InputError, match="line 2: expected 12 cells"):
+        read_runs(path, columns)

@@ -9,7 +9,7 @@ import pytest
 import addnorm
 from addnorm.cli import main
 from addnorm.errors import InputError
-from addnorm.statistics.run_tables import read_runs
+from addnorm.statistics.run_tables import read_run_table, read_runs
 from addnorm.statistics.run_tables.numerals import NotANumber, Notation, number, whole
 
 HEADER = "variant,seed,loss\n"
@@ -278,3 +278,50 @@ def test_a_semicolon_tells_that_commas_are_decimal_marks() -> None:
     assert Notation.of(["2,912", "2.9"], ";").decimal == "."
     with pytest.raises(NotANumber, match="decimal mark or separate thousands"):
         number("2,912", Notation.of(["2,912", "2.9"], ";"))
+
+
+SETTINGS = {
+    ("sgd", 0.1, 0): 2.5,
+    ("sgd", 0.1, 1): 2.6,
+    ("sgd", 0.3, 0): 2.4,
+    ("adam", 0.1, 0): 2.3,
+    ("adam", 0.1, 1): 2.2,
+}
+BY_SETTINGS = {"variant": "optimizer+lr"}
+
+
+@pytest.mark.parametrize("form", ["csv", "semicolons", "json lines", "objects", "rows"])
+def test_several_columns_tell_a_variant(form: str, tmp_path: Path) -> None:
+    rows = [{"optimizer": o, "lr": lr, "seed": s, "loss": loss} for (o, lr, s), loss in SETTINGS.items()]
+    path = tmp_path / ("runs.jsonl" if "json" in form or form == "objects" else "runs.csv")
+    columns = BY_SETTINGS
+    if form in ("csv", "semicolons"):
+        mark = "," if form == "csv" else ";"
+        lines = [mark.join(["optimizer", "lr", "seed", "loss"]), *(mark.join(map(str, row.values())) for row in rows)]
+        path.write_text("\n".join(lines) + "\n")
+    elif form == "objects":
+        columns = {"variant": "config.optimizer+config.lr"}
+        nested = [
+            {"config": {"optimizer": row["optimizer"], "lr": row["lr"]}, "seed": row["seed"], "loss": row["loss"]}
+            for row in rows
+        ]
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in nested))
+    else:
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    read = read_run_table(rows if form == "rows" else path, columns).runs
+    before = "config." if form == "objects" else ""
+    assert {(run.variant, run.seed): run.loss for run in read} == {
+        (f"{before}optimizer={o} {before}lr={lr}", s): loss for (o, lr, s), loss in SETTINGS.items()
+    }
+
+
+def test_a_column_that_is_lacking_in_a_name_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "runs.csv"
+    path.write_text("optimizer,lr,seed,loss\nsgd,0.1,0,2.5\nsgd,0.3,0,2.4\n")
+    with pytest.raises(InputError, match=r"name its column too: variant=model\+NAME"):
+        read_run_table(path, {"variant": "optimizer"})
+    with pytest.raises(InputError, match=r"line 1: expected a column 'optimizer\+rate', got optimizer, lr"):
+        read_run_table(path, {"variant": "optimizer+rate"})
+    path.write_text('optimizer,lr,seed,loss\nsgd,0.1,0,"[2.5, 2.4]"\n')
+    with pytest.raises(InputError, match="A cell holds one number"):
+        read_run_table(path, BY_SETTINGS)

@@ -310,8 +310,9 @@ def test_a_module_whose_probe_raises_is_named_and_stops_nothing(tmp_path: Path, 
     reasons = [re.findall(r'<p class="empty">([^<]*not to be measured[^<]*)</p>', page) for page in pages]
     assert sum(map(len, reasons)) == 2 * 2, "two models, two languages"
     capsys.readouterr()
-    flag.unlink()  # measured now: the reasons go
+    flag.unlink()  # tried again: the reason is a new one
     assert main(["report", str(out), "--json"]) == 0
     html = Path(json.loads(capsys.readouterr().out)["report"]).read_text(encoding="utf-8")
-    assert "Layer by layer: mine" not in html
-    assert "not in this figure: mine" not in html
+    absent = html.partition('id="absent-title"')[2].partition("</section>")[0]
+    assert absent.count("Mixer: expected a list of layers") == 2
+    assert "not to be measured" not in absent

@@ -70,7 +70,7 @@ def test_an_unclear_rank_is_said() -> None:
 def test_list_shows_them(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", "residual"]) == 0
     printed = capsys.readouterr().out
-    assert "Learned numbers: 4 in two layers of width 8, of which 0 can matter" in printed
+    assert "Learned numbers in two layers of width 8: 4. Can matter: 0." in printed
     assert main(["list", "residual", "--json"]) == 0
     entries = {each["kind"]: each for each in json.loads(capsys.readouterr().out)["residual"]}
     assert entries["gate"]["learned"] == {"numbers": 36, "unread": 0, "matter": 36}

@@ -15,6 +15,7 @@ from pathlib import Path
 from addnorm.cli._text import on_screen, print_json, quantity
 from addnorm.errors import InputError, missing_extra
 from addnorm.reporting.formats.table import Column, ResultTable, at
+from addnorm.words import spoken, translated
 
 
 @dataclass(frozen=True)
@@ -46,12 +47,16 @@ def command(options: Options) -> int:
         print_json({name: {"ok": good, "detail": detail} for name, (good, detail) in results.items()})
     else:
         columns = (
-            Column("check", side="l", value=at(0)),
+            Column("check", None, translated, "l", at(0)),
             Column("ok", "", lambda good: "ok" if good else "NO", "l", at(1, 0)),
-            Column("detail", side="l", value=at(1, 1)),
+            Column("detail", None, _details, "l", at(1, 1)),
         )
         print(on_screen(ResultTable(columns, list(results.items()))))
     return 0 if all(good for good, _ in results.values()) else 1
+
+
+def _details(detail: str) -> str:
+    return spoken()("joint.semicolon").join(map(translated, detail.split("; ")))
 
 
 def _checked(check: Callable[[Path], tuple[bool, str]], folder: Path) -> tuple[bool, str]:
@@ -65,7 +70,10 @@ def _checked(check: Callable[[Path], tuple[bool, str]], folder: Path) -> tuple[b
 
 
 def _python(folder: Path) -> tuple[bool, str]:
-    return sys.version_info >= (3, 11), f"{platform.python_version()} on {platform.platform()}; 3.11 or newer is needed"
+    return sys.version_info >= (
+        3,
+        11,
+    ), f"Python {platform.python_version()} on {platform.platform()}; 3.11 or newer is needed"
 
 
 def _torch(folder: Path) -> tuple[bool, str]:
@@ -157,7 +165,7 @@ def _locks(folder: Path) -> tuple[bool, str]:
     finally:
         with suppress(OSError):  # a read-only folder, which the result reports
             path.unlink(missing_ok=True)
-    return held, f"file locks {'work' if held else 'do not work'} at {existing}"
+    return held, f"file locks work at {existing}" if held else f"file locks do not work at {existing}"
 
 
 def _step(folder: Path) -> tuple[bool, str]:
@@ -170,4 +178,5 @@ def _step(folder: Path) -> tuple[bool, str]:
     loss = torch.nn.functional.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten())
     loss.backward()
     finite = all(p.grad is not None and bool(p.grad.isfinite().all()) for p in model.parameters())
-    return finite, f"loss {loss.item():.3f}, gradients {'finite' if finite else 'not finite'}"
+    state = "finite" if finite else "not finite"
+    return finite, f"loss {loss.item():.3f}, gradients {state}"

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from addnorm.cli._text import page_width, print_json
+from addnorm.cli._text import paragraph, print_json
+from addnorm.words import translated
 
 if TYPE_CHECKING:
     from addnorm.store import RunFolder
@@ -57,7 +58,8 @@ def command(options: Options) -> int:
         print_json({"run": options.run.name, "folder": str(to), "files": sorted(path.name for path in to.iterdir())})
     else:
         plugins = f", plugins={list(options.plugin)}" if options.plugin else ""
-        print(f"Wrote {to}. To use it:\n  import addnorm\n  model = addnorm.load({str(to)!r}{plugins})")
+        print(translated(f"Wrote {to}. To use it:"))
+        print(f"  import addnorm\n  model = addnorm.load({str(to)!r}{plugins})")
     return 0
 
 
@@ -77,7 +79,8 @@ def _export_foreign(run: "RunFolder", model: "ForeignSpec", to: Path, options: O
         files = sorted(path.name for path in to.iterdir())
         print_json({"run": run.name, "folder": str(to), "files": files, "loading": code})
     else:
-        print(f"Wrote {to}. To use it:\n{textwrap.indent(code, '  ')}")
+        print(translated(f"Wrote {to}. To use it:"))
+        print(textwrap.indent(code, "  "))
     return 0
 
 
@@ -97,7 +100,7 @@ def _export_hf(run: "RunFolder", to: Path, options: Options) -> int:
             }
         )
         return 0
-    print(f"Wrote {to} as {exported.architecture}. To use it:")
+    print(translated(f"Wrote {to} as {exported.architecture}. To use it:"))
     if exported.needs_addnorm:
         print("  import addnorm.hf")
     if options.plugin:
@@ -106,5 +109,5 @@ def _export_hf(run: "RunFolder", to: Path, options: Options) -> int:
         f"  from transformers import {exported.auto_class}\n  model = {exported.auto_class}.from_pretrained({str(to)!r})"
     )
     for note in exported.notes:
-        print(textwrap.fill(note, page_width()))
+        print(paragraph(note))
     return 0

@@ -30,7 +30,7 @@ from addnorm.cli._inspect.terms import FourTerms, checkpoint_length, require_unu
 from addnorm.cli._text import on_screen, page_width, print_json, print_line
 from addnorm.errors import InputError
 from addnorm.reporting.formats.table import Column, ResultTable, dashed
-from addnorm.words import command_line
+from addnorm.words import command_line, translated
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,8 @@ def command(options: Options) -> int:
     if matrices := depth_text(measured["runs"], page_width()):
         print(f"\n{matrices}")
     if options.to is not None:
-        print(f"\nWritten to {options.to}. See it:\n  {command_line('addnorm', 'watch', options.to)}")
+        print(translated(f"\nWritten to {options.to}. See it:"))
+        print(f"  {command_line('addnorm', 'watch', options.to)}")
     return 0
 
 

@@ -20,7 +20,7 @@ import tyro
 from addnorm.catalogue import ROOMS, Doc, Room, preset_docs, room
 from addnorm.cli._text import on_screen, print_json
 from addnorm.reporting.formats.table import Column, ResultTable, at
-from addnorm.words import spoken
+from addnorm.words import spoken, translated
 
 LEARNED_NUMBERS = Path(__file__).parents[1] / "insight" / "learned_numbers.json"
 """Written by docs/learned_numbers.py."""
@@ -75,17 +75,18 @@ def command(options: Options) -> int:
         print_json({options.room: entries})
     else:
         for entry in entries:
-            print(f"{entry['kind']}\n    {entry['summary']}")
+            key = f"mechanism.{options.room}.{entry['kind']}.summary"
+            print(f"{entry['kind']}\n    {spoken().translation(key, entry['summary'])}")
             if entry.get("formula"):
                 print(f"\n{entry['formula']}\n")
             if learned := entry.get("learned"):
-                print(f"    Learned numbers: {_learned(learned)}\n")
+                print(f"    {translated(_learned(learned))}\n")
             if entry.get("source"):
-                print(f"    Source: {entry['source']}")
+                print(f"    {translated('Source')}: {entry['source']}")
             if "address" in entry:
-                print(f"    {entry['address'] or 'address not known'}")
+                print(f"    {entry['address'] or translated('address not known')}")
             if entry.get("profiles"):
-                print(f"    Profiles: {', '.join(entry['profiles'])}")
+                print(f"    {translated('Profiles')}: {', '.join(entry['profiles'])}")
     return 0
 
 
@@ -184,10 +185,11 @@ def _counts_of(row: Mapping[str, Any]) -> dict[str, int] | None:
 
 
 def _learned(counts: Mapping[str, int]) -> str:
-    unread = f", {counts['unread']} that nothing reads" if counts["unread"] else ""
     gauge = counts["numbers"] - counts["unread"] - counts["matter"]
-    absorbed = f"; the others can be absorbed by other parameters ({gauge})" if gauge else ""
-    return f"{counts['numbers']} in two layers of width 8{unread}, of which {counts['matter']} can matter{absorbed}"
+    parts = [f"Learned numbers in two layers of width 8: {counts['numbers']}.", f"Can matter: {counts['matter']}."]
+    parts += [f"Can be absorbed by other parameters: {gauge}."] if gauge else []
+    parts += [f"Read by nothing: {counts['unread']}."] if counts["unread"] else []
+    return " ".join(parts)
 
 
 def _studies() -> list[dict[str, Any]]:

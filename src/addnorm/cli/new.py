@@ -17,7 +17,7 @@ from addnorm.catalogue import MECHANISM_ROOMS, ROOMS
 from addnorm.cli._text import print_json
 from addnorm.errors import InputError, UnknownName
 from addnorm.study.mechanism_template import EXAMPLES, mechanism_source
-from addnorm.words import command_line, spoken
+from addnorm.words import command_line, spoken, translated
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,9 @@ def command(options: Options) -> int:
     if options.json:
         print_json({"study": options.name, "file": str(path)})
     else:
-        print(
-            f"Wrote {path}. Edit it, then:\n  {command_line('addnorm', 'plan', path)}\n"
-            f"  {command_line('addnorm', 'run', path, '--out', Path('runs') / path.stem)}"
-        )
+        print(translated(f"Wrote {path}. Edit it, then:"))
+        print(f"  {command_line('addnorm', 'plan', path)}")
+        print(f"  {command_line('addnorm', 'run', path, '--out', Path('runs') / path.stem)}")
     return 0
 
 

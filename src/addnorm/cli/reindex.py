@@ -11,6 +11,7 @@ from typing import Annotated
 import tyro
 
 from addnorm.cli._text import print_json
+from addnorm.words import translated
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ def command(options: Options) -> int:
     if options.json:
         print_json({"runs": runs, "damaged": damage})
     else:
-        print(f"Indexed {runs} runs in {options.dir}.")
+        print(translated(f"Indexed {runs} runs in {options.dir}."))
         for run, reason in damage.items():
             print(f"  {run}: {reason}")
     return 1 if damage else 0

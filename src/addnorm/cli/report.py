@@ -23,7 +23,7 @@ from addnorm.cli._text import print_json, print_line, print_message
 from addnorm.errors import InputError
 from addnorm.reporting.drawing.browser import find_browser, print_pdf
 from addnorm.reporting.reading.run_table import TableChoices
-from addnorm.words import spoken
+from addnorm.words import spoken, translated
 
 
 @dataclass(frozen=True)
@@ -80,11 +80,11 @@ def command(options: Options) -> int:
             }
         )
     else:
-        print(f"Wrote {report.html} and, beside it, {len(report.files)} figures and tables.")
+        print(translated(f"Wrote {report.html} and, beside it, {len(report.files)} figures and tables."))
         if pdf is not None:
-            print(f"Wrote {pdf}.")
+            print(translated(f"Wrote {pdf}."))
         if report.left_out:
-            print(f"Left out for lack of numbers: {', '.join(report.left_out)}.")
+            print(translated(f"Left out for lack of numbers: {', '.join(report.left_out)}."))
     return 0
 
 
@@ -115,5 +115,5 @@ def _inspect_runs(options: Options) -> dict[str, str]:
     else:
         not_inspected = measured["skipped"]
     for run, reason in not_inspected.items():
-        print_message(f"not inspected: {run}: {reason}")
+        print_message(f"{run} was left out: {reason}")
     return not_inspected

@@ -23,7 +23,7 @@ from addnorm.reporting.sections import front_of, pages, pages_of, sections, temp
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import CHECKPOINT_PAGE, LOG_PAGE, MODEL_PAGE, OF_ONE, UNLISTED, View
 from addnorm.version import __version__
-from addnorm.words import LANGUAGES, Phrases, phrases, point_name
+from addnorm.words import LANGUAGES, Phrases, phrases, point_name, translated
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
@@ -158,6 +158,7 @@ class Pages:
             wide=snapshot.wide_names,
             forms=RankingFormats.of_measure(snapshot.measure, t),
             duration_in_words=functools.partial(duration_in_words, t),
+            in_words=functools.partial(translated, t=t),
             **values,
         )
 

@@ -5,7 +5,7 @@ from itertools import combinations
 
 from addnorm.statistics.pairs.comparison import VariantComparison
 from addnorm.statistics.ranking import Ranking
-from addnorm.statistics.result import FEWEST_SEEDS
+from addnorm.statistics.result import FEWEST_SEEDS, ending_reason
 from addnorm.statistics.table import LossTable
 from addnorm.words import Sentence, listed, say
 
@@ -180,7 +180,7 @@ def _unpaired(ranking: Ranking) -> list[Sentence]:
 def _ending(which: Sentence, state: str, reason: str | None) -> Sentence:
     ending = say(f"state_{state}")
     return (
-        say("ended_because", which=which, state=ending, reason=reason)
+        say("ended_because", which=which, state=ending, reason=ending_reason(reason))
         if reason
         else say("ended", which=which, state=ending)
     )

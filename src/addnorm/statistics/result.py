@@ -1,9 +1,11 @@
 """Input of the ranking: one record per run, finished or not."""
 
 import math
+import re
 from dataclasses import dataclass
 
 from addnorm.errors import InputError, UnknownName
+from addnorm.words import say
 
 STATES = ("queued", "running", "interrupted", "blocked", "failed", "finished", "diverged")
 """Every state that a run can be in."""
@@ -100,3 +102,14 @@ class Result:
         if self.loss is None:
             raise InputError(f"run {self.name}: expected a finished run, got state {self.state!r}.")
         return self.loss
+
+
+_NOT_FINITE = re.compile(r"the (loss|gradient's norm) became (\S+) at step (\d+)")
+
+
+def ending_reason(reason: str) -> str:
+    """The reason that a run recorded, as a sentence of the catalogue where it is the usual one, so that pages translate it."""
+    found = _NOT_FINITE.fullmatch(reason)
+    if found is None:
+        return reason
+    return say("not_finite_loss" if found[1] == "loss" else "not_finite_gradient", value=found[2], step=int(found[3]))

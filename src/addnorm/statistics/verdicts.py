@@ -12,7 +12,7 @@ from addnorm.statistics.pairs.comparison import VariantComparison, Verdict
 from addnorm.statistics.pairs.paired_tests import PairedTests
 from addnorm.statistics.pairs.unpaired import unpaired_tests
 from addnorm.statistics.power import seeds_needed
-from addnorm.statistics.result import FEWEST_SEEDS, Result
+from addnorm.statistics.result import FEWEST_SEEDS, Result, ending_reason
 from addnorm.statistics.table import LossTable
 from addnorm.words import Sentence, listed, say
 
@@ -303,5 +303,5 @@ def _endings(table: LossTable, name: str) -> Sentence:
 def _ending(run: Result) -> Sentence:
     state = say(f"state_{run.state}")
     if run.reason:
-        return say("ended_because", which=run.name, state=state, reason=run.reason)
+        return say("ended_because", which=run.name, state=state, reason=ending_reason(run.reason))
     return say("ended", which=run.name, state=state)

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from addnorm.errors import InputError
 from addnorm.reporting.formats.text_table import aligned, side_by_side
+from addnorm.words import translated
 
 
 def dashed(form: str | Callable[[Any], str], dash: str = "-") -> Callable[[Any], str]:
@@ -131,6 +132,10 @@ class ResultTable:
         return [column.heading for column in self.columns]
 
     @property
+    def _spoken(self) -> list[str]:
+        return [translated(heading) for heading in self.head]  # of a terminal; files keep the English ones
+
+    @property
     def body(self) -> list[list[str]]:
         """Texts of the cells by row."""
         return [[column.form(column.of(row)) for column in self.columns] for row in self.rows]
@@ -146,11 +151,11 @@ class ResultTable:
             width: columns of the terminal; as many as the table needs if not given.
             names: number of first columns that name a row, which every part of a divided table repeats.
         """
-        return aligned([self.head, *self.body], left=self._left, width=width, names=names)
+        return aligned([self._spoken, *self.body], left=self._left, width=width, names=names)
 
     def blocks(self, width: int) -> list[str]:
         """As many columns next to the first as the width holds, the rest in further tables; headings are not folded."""
-        return side_by_side([self.head, *self.body], self._left, width)
+        return side_by_side([self._spoken, *self.body], self._left, width)
 
     def csv(self) -> str:
         """Comma-separated values: numbers in full precision, an empty cell for None."""

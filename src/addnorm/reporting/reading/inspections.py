@@ -35,7 +35,7 @@ def insights(snapshot: Snapshot, models: Iterable[str] | None = None) -> dict[st
 
 
 def not_inspected(snapshot: Snapshot, t: Phrases) -> dict[str, str]:
-    """Models without measures per layer, each with the reason that its runs or `addnorm.inspect` give; "" if none tried."""
+    """Models without measures per layer, each with the reason that its runs or `addnorm.inspect` give; "" without one."""
     known, reasons = insights(snapshot), content_of(snapshot, SKIPPED)
     found = {}
     for model in snapshot.variants:

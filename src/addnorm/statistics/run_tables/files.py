@@ -19,7 +19,7 @@ SEPARATED = (".csv", ".tsv", ".txt", ".md")
 SUFFIXES = (*SEPARATED, ".jsonl", ".ndjson")
 _GZIP = b"\x1f\x8b"
 _SWANLAB = ["run_id", "experiment_name", "description", "project", "workspace", "timestamp", "logdir", "url"]
-"""First columns of the CSV writer of SwanLab. A later run adds a column to the header, and no cell to the rows before."""
+"""First columns of SwanLab's CSV writer. For a later run it adds a column to the header, and no cell to the rows before."""
 _ZIP = b"PK\x03\x04"
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _SEPARATORS = (",", ";", "\t", "|", " ")

@@ -1,13 +1,14 @@
 """Depth matrices as text: the matrix where it is small, and the weights that training changed most."""
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from addnorm.reporting.formats.listing import grouped
 from addnorm.reporting.formats.table import Column, ResultTable, at, dashed
+from addnorm.reporting.formats.text_table import filled
 from addnorm.reporting.sections.depth.matrices import has_plain_weights, is_rescaled, largest_changes, learns
 from addnorm.statistics.over_seeds import DepthOverSeeds, depth_over_seeds
+from addnorm.words import translated
 
 _MOST_SOURCES = 13
 _SHORT = {"attention": "att", "feedforward": "ffn", "embedding": "emb"}
@@ -43,15 +44,15 @@ def _room(variant: str, room: DepthOverSeeds, width: int, *, alone: bool) -> str
     head += (
         "shares of each read after training; all weights are 1"
         if name == "shares"
-        else f"weights after training{', means over positions' if room.varies else ''}"
+        else ("weights after training, means over positions" if room.varies else "weights after training")
     )
-    parts = [textwrap.fill(head, width)]
+    parts = [filled(translated(head), width)]
     if alone and len(room.sources) <= _MOST_SOURCES:
         parts.append(_matrix(room, name, width))
     if name == "weights" and largest_changes(room):
         parts.append(_changes(room))
     if name == "weights" and is_rescaled(room):
-        parts.append(textwrap.fill(_ONLY_SCALES, width))
+        parts.append(filled(translated(_ONLY_SCALES), width))
     return "\n\n".join(parts)
 
 

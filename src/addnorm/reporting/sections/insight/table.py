@@ -1,6 +1,5 @@
 """Measurements of `addnorm inspect` as text (a row per layer of one run, or a row per run) and as LaTeX."""
 
-import textwrap
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -9,7 +8,9 @@ from typing import Any
 from addnorm.reporting.formats.latex import escaped, significant
 from addnorm.reporting.formats.numbers import mean_of_known, spread
 from addnorm.reporting.formats.table import Column, ResultTable, at
+from addnorm.reporting.formats.text_table import filled
 from addnorm.reporting.measures import measures
+from addnorm.words import spoken, translated
 
 _MOST_LAYERS = 6
 """Columns of a LaTeX table."""
@@ -25,7 +26,8 @@ def columns() -> dict[str, str]:
 def legend(width: int = 100) -> str:
     """Explanation of the columns."""
     parts = [f"{measure.legend}." for measure in measures().values()]
-    return textwrap.fill(" ".join([*parts, "A column is missing where the model has no such thing."]), width)
+    sentences = [*map(translated, parts), translated("A column is missing where the model has no such thing.")]
+    return filled(spoken()("common.between_sentences").join(sentences), width)
 
 
 def text(inspected: Mapping[str, Any], width: int = 100) -> str:
@@ -35,10 +37,12 @@ def text(inspected: Mapping[str, Any], width: int = 100) -> str:
     parts.append(
         legend(width)
         if len(runs) == 1
-        else "Layer by layer: give one run's folder. All of it: --json, or insight.json."
+        else translated("Layer by layer: give one run's folder. All of it: --json, or insight.json.")
     )
-    parts += [textwrap.fill(f"Not found: {sentence}", width) for run in runs for sentence in run.get("missing", ())]
-    parts += [f"skipped {name}: {reason}" for name, reason in inspected["skipped"].items()]
+    parts += [
+        filled(translated(f"Not found: {sentence}"), width) for run in runs for sentence in run.get("missing", ())
+    ]
+    parts += [filled(translated(f"! {name} was left out: {why}"), width) for name, why in inspected["skipped"].items()]
     return "\n\n".join(parts)
 
 
@@ -102,8 +106,8 @@ def _run(run: Mapping[str, Any], width: int) -> str:
         rows,
     )
     amount = f"{data['sequences']} sequences of {data['seq']} tokens; attention on {data['map_sequences']}"
-    head = f"{run['run']}: {state} ({amount})"
-    return f"{textwrap.fill(head, width)}\n\n{layers.text(width)}"
+    head = translated(f"{run['run']}: {state} ({amount})")
+    return f"{filled(head, width)}\n\n{layers.text(width)}"
 
 
 def _summary(runs: Sequence[Mapping[str, Any]], width: int) -> str:

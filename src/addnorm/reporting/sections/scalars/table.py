@@ -10,10 +10,11 @@ from typing import Any
 from addnorm.reporting.formats.latex import NONE, escaped, number
 from addnorm.reporting.formats.listing import grouped
 from addnorm.reporting.formats.table import Column, ResultTable, dashed
+from addnorm.reporting.formats.text_table import filled
 from addnorm.reporting.sections.scalars.over_seeds import sentences
 from addnorm.reporting.sections.scalars.verdicts import VERDICTS
 from addnorm.statistics.departures import FamilyDepartures
-from addnorm.words import phrases
+from addnorm.words import spoken, translated
 
 Json = dict[str, Any]
 
@@ -30,12 +31,14 @@ def text(explained: Json, width: int = 100, *, entries: bool = False) -> str:
     blocks = [_variant(explained, runs, width, entries=entries) for _, runs in learned]
     empty = dict.fromkeys(run["variant"] for run in explained["runs"] if not run["scalars"])
     if empty:
-        blocks.append(f"No learned scalars in: {', '.join(empty)}.")
-    blocks += [f"! {name} was left out: {reason}" for name, reason in explained["skipped"].items()]
+        blocks.append(filled(translated(f"No learned scalars in: {', '.join(empty)}."), width))
+    blocks += [
+        filled(translated(f"! {name} was left out: {reason}"), width) for name, reason in explained["skipped"].items()
+    ]
     if explained.get("conclusions"):
         blocks.append(_conclusions(explained["conclusions"]))
     if learned and not entries:
-        blocks.append("Every number: --entries.")
+        blocks.append(translated("Every number: --entries."))
     return "\n\n".join(blocks)
 
 
@@ -100,16 +103,18 @@ def _variant(explained: Json, runs: list[Json], width: int, *, entries: bool) ->
     first = runs[0]
     steps = sorted({run["steps"] for run in runs})
     seeds = [str(run["seed"]) for run in runs if run["seed"] is not None]
-    of = f" (seed{'s' * (len(seeds) > 1)} {', '.join(seeds)})" if seeds else ""
-    counted = " to ".join(map(str, dict.fromkeys((steps[0], steps[-1]))))
+    counted = "–".join(map(str, dict.fromkeys((steps[0], steps[-1]))))
     left = f"{first['decay_factor']:.6f}"
-    lines = [f"{first['variant']}{of}, {counted} steps: weight decay alone would leave {left} of each number."]
+    runs_of = f"{counted} steps, seeds {', '.join(seeds)}" if seeds else f"{counted} steps"
+    lines = [
+        translated(f"{first['variant']}: {runs_of}. Weight decay alone would leave {left} of each number."),
+    ]
     spread = [row for row in explained["spread"] if row["variant"] == first["variant"]]
     for row in explained["families"]:
         if row["variant"] == first["variant"]:
             lines += ["", f"{row['parameter']}", *_indented(_family_in_words(row, spread), width)]
     for each in (_lockstep(first), _gauges(first), _undriven(runs), _too_few_steps(first)):
-        lines += ["", *textwrap.wrap(each, width)] if each else []
+        lines += ["", filled(translated(each), width)] if each else []
     if entries:
         lines += ["", _entries(spread, {f"{e['parameter']}{e['index']}": e for e in first["scalars"]}, width)]
     return "\n".join(lines)
@@ -117,7 +122,7 @@ def _variant(explained: Json, runs: list[Json], width: int, *, entries: bool) ->
 
 def _family_in_words(row: Json, spread: list[Json]) -> str:
     """The sentences of the page, then how many numbers have each verdict; redundant ones are in the sentences."""
-    t = phrases("en")
+    t = spoken()
     of = FamilyDepartures(**{key: value for key, value in row.items() if key != "variant"})
     verdicts = Counter(entry["verdict"] for entry in spread if entry["parameter"] == row["parameter"])
     counts = [
@@ -125,7 +130,8 @@ def _family_in_words(row: Json, spread: list[Json]) -> str:
         for name, key in VERDICTS.items()
         if verdicts[name] and key != "redundant"
     ]
-    return " ".join([*sentences(of, t), *([f"Verdicts: {', '.join(counts)}."] if counts else [])])
+    verdict_words = [translated(f"Verdicts: {', '.join(counts)}.")] if counts else []
+    return t("common.between_sentences").join([*sentences(of, t), *verdict_words])
 
 
 def _entries(spread: list[Json], scalars: Mapping[str, Json], width: int) -> str:
@@ -182,7 +188,7 @@ def _too_few_steps(run: Json) -> str:
 
 
 def _indented(words: str, width: int) -> list[str]:
-    return textwrap.wrap(words, width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+    return textwrap.indent(filled(words, width - 2), "  ").split("\n")
 
 
 def _layer(layer: int, rows: list[Json]) -> str:
