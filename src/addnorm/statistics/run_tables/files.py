@@ -149,7 +149,7 @@ def _separated(text: str, path: Path, names: Names, usual: str) -> tuple[list[Ru
                 rows += _of_runs(row, names, wide, where)
                 continue
             cells = cells if width == len(header) else [*cells[:width], str(row[names.variant])]
-            known = {name: cells[place] for name, place in places.items()}
+            known: dict[str, Any] = {name: cells[place] for name, place in places.items()}
             if "state" in known:
                 known["state"] = ending(header[places["state"]], known["state"])
             rows.append(RunRow(where, **known))
