@@ -73,7 +73,7 @@ def _likeness(layers: Sequence[LayerRecord]) -> tuple[bool, bool, bool, int]:
 
 
 def _chain(calls: Sequence[ModuleCall]) -> list[ModuleCall]:
-    """The longest run of calls on a stream [batch, seq, width], or on several with one more axis, in which each reads the output
+    """The longest run of calls on a stream [batch, seq, width], or on several with one axis more, where each reads the output
     of the one before."""
     best: list[ModuleCall] = []
     run: list[ModuleCall] = []

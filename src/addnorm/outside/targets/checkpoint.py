@@ -191,10 +191,11 @@ def _loaded(folder: Path, name: str, weights: str) -> tuple[nn.Module, list[str]
     """
     types = weight_types(folder)
     cls, config = _class_and_config(folder, name)
-    # config.json may name another type than the file holds, to which Transformers would round the weights.
+    # config.json may name a narrower type than the file holds, to which Transformers would round the weights.
     stored = [getattr(torch, kind) for kind in {*types.values()} & {*FLOATS.values()}]
-    if stored and getattr(config, "dtype", None) not in (None, *stored):
-        config.dtype = functools.reduce(torch.promote_types, stored)
+    named = getattr(config, "dtype", None)
+    if stored and isinstance(named, torch.dtype) and named not in stored:
+        config.dtype = functools.reduce(torch.promote_types, stored, named)
     with (
         quiet_transformers(),
         raised_as_input_error(f"{folder} cannot be loaded as {name}"),
