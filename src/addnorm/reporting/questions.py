@@ -28,7 +28,7 @@ def unit_of(unit: str, t: Phrases) -> str:
 
 
 @dataclass(frozen=True)
-class Answer:
+class WrittenAnswer:
     """Sentences and tables in their order, and what a reader has to know about them."""
 
     parts: Sequence[Sequence[str] | ResultTable]
@@ -54,7 +54,7 @@ class Answer:
         return "".join([*blocks, f"<ul>{notes}</ul>" if notes else ""])
 
 
-def noise_answer(content: Mapping[str, Any], t: Phrases) -> Answer:
+def noise_answer(content: Mapping[str, Any], t: Phrases) -> WrittenAnswer:
     """The noise of one run in sentences and tables.
 
     Args:
@@ -103,7 +103,7 @@ def noise_answer(content: Mapping[str, Any], t: Phrases) -> Answer:
         ResultTable(columns, content["smallest"]),
         *needed,
     ]
-    return Answer(parts, content["warnings"])
+    return WrittenAnswer(parts, content["warnings"])
 
 
 def _needed(needed: Mapping[str, Any], paired: bool, unit: str, t: Phrases) -> str:
@@ -134,7 +134,7 @@ def _digits(number: int) -> Callable[[float], str]:
     return lambda value: f"{value:.{number}g}"
 
 
-def judge_answer(content: Mapping[str, Any], t: Phrases) -> Answer:
+def judge_answer(content: Mapping[str, Any], t: Phrases) -> WrittenAnswer:
     """A stream of proposals in sentences and a table.
 
     Args:
@@ -167,7 +167,7 @@ def judge_answer(content: Mapping[str, Any], t: Phrases) -> Answer:
     parts.append([t("question.judge.next", step=translated(content["next"], t))])
     notes = content["notes"]
     more = [t("question.judge.more_notes", count=len(notes) - _NOTES)] if len(notes) > _NOTES else []
-    return Answer(parts, [*notes[:_NOTES], *more])
+    return WrittenAnswer(parts, [*notes[:_NOTES], *more])
 
 
 def _proposals(proposals: list[Mapping[str, Any]], t: Phrases) -> ResultTable:

@@ -73,7 +73,8 @@ def _classes(transformers: Any, kind: str) -> Iterable[Any]:
             except Exception:  # noqa: BLE001 - a class's module may fail to import with any exception
                 continue
             # Only of models: stand-ins for classes whose packages are absent raise when their attributes are read.
-            if isinstance(cls, type) and issubclass(cls, transformers.PreTrainedModel) and cls.config_class is config:
+            is_model = isinstance(cls, type) and issubclass(cls, transformers.PreTrainedModel)
+            if is_model and cls.config_class is config:
                 yield cls
 
 
