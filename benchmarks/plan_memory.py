@@ -1,4 +1,4 @@
-"""Memory of a training step: the plan's number against the peak of a process, for every residual, value residual and score sum.
+"""Memory of a training step: the plan's number against the peak of a process, for every joint.
 
     python benchmarks/plan_memory.py
     python benchmarks/plan_memory.py --rooms residual --kinds streams attention --settings
@@ -18,6 +18,7 @@ import gc
 import json
 import os
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -42,12 +43,36 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "lambdas": [{"skips": True, "backout": True}],
 }
 """Further settings of residuals that change what a step holds."""
+FIELDS: dict[str, dict[str, Any]] = {
+    "norm gated": {"norm": "gated"},
+    "qk_norm clip": {"qk_norm": "clip"},
+    "sink query": {"sink": "query"},
+    "attended hybrid_gate": {"attended": "hybrid_gate"},
+    "position relative_bank": {"position": "relative_bank"},
+    "convolution": {"convolution": {"positions": 4}},
+}
+"""Joints of other rooms, and fields of the model."""
 
 
-def model_of(room: str, kind: str, settings: dict[str, Any], size: tuple[int, int, int, int]) -> ModelSpec:
+def model_of(fields: dict[str, Any], size: tuple[int, int, int, int]) -> ModelSpec:
     width, depth, length, _ = size
     sizes = {"vocab": VOCAB, "width": width, "depth": depth, "heads": 4, "hidden": 4 * width, "max_seq": length}
-    return addnorm.preset("llama", **sizes, **{room: {"kind": kind, **settings}})
+    return addnorm.preset("llama", **sizes, **fields)
+
+
+def rows(rooms: list[str], kinds: list[str] | None, *, settings: bool) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Names and fields of the models."""
+    for room in rooms:
+        if room == "fields":
+            yield from ((name, fields) for name, fields in FIELDS.items() if kinds is None or name in kinds)
+            continue
+        for kind in ROOMS[room].kinds():
+            if kinds is not None and kind not in kinds:
+                continue
+            more = SETTINGS.get(kind, []) if settings and room == "residual" else []
+            for own in [{}, *more]:
+                name = ", ".join([f"{room} {kind}", *(f"{key} {value}" for key, value in own.items())])
+                yield name, {room: {"kind": kind, **own}}
 
 
 def train(model: Any, length: int, batch: int) -> None:
@@ -93,7 +118,7 @@ def in_a_process(spec: ModelSpec, length: int, batch: int) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rooms", nargs="+", default=["residual", "values", "scores", "column"])
+    parser.add_argument("--rooms", nargs="+", default=["residual", "values", "scores", "column", "fields"])
     parser.add_argument("--kinds", nargs="+", default=None, help="all of the rooms if not given")
     parser.add_argument(
         "--settings", action="store_true", help="also the settings of residuals that change what is held"
@@ -108,24 +133,18 @@ def main() -> int:
     print(f"| mechanism | {' | '.join(f'{size}: plan, MB | measured, MB | plan / measured' for size in SIZES)} |")
     print("|---" + "|---:" * (3 * len(SIZES)) + "|")
     off = []
-    for room in options.rooms:
-        for kind in ROOMS[room].kinds():
-            if options.kinds is not None and kind not in options.kinds:
-                continue
-            more = SETTINGS.get(kind, []) if options.settings and room == "residual" else []
-            for settings in [{}, *more]:
-                name = ", ".join([f"{room} {kind}", *(f"{key} {value}" for key, value in settings.items())])
-                cells = []
-                for size in SIZES.values():
-                    _, _, length, batch = size
-                    spec = model_of(room, kind, settings, size)
-                    step = step_cost(spec, Training(batch=batch, seq=length))
-                    planned = step.peak_bytes - step.weight_bytes - step.state_bytes
-                    found = in_a_process(spec, length, batch)
-                    cells += [f"{planned / 1e6:.0f}", f"{found / 1e6:.0f}", f"{planned / found:.2f}"]
-                    if abs(planned / found - 1) > options.allowed:
-                        off.append(f"{name}: {planned / found:.2f}")
-                print(f"| {name} | {' | '.join(cells)} |", flush=True)
+    for name, fields in rows(options.rooms, options.kinds, settings=options.settings):
+        cells = []
+        for size in SIZES.values():
+            _, _, length, batch = size
+            spec = model_of(fields, size)
+            step = step_cost(spec, Training(batch=batch, seq=length))
+            planned = step.peak_bytes - step.weight_bytes - step.state_bytes
+            found = in_a_process(spec, length, batch)
+            cells += [f"{planned / 1e6:.0f}", f"{found / 1e6:.0f}", f"{planned / found:.2f}"]
+            if abs(planned / found - 1) > options.allowed:
+                off.append(f"{name}: {planned / found:.2f}")
+        print(f"| {name} | {' | '.join(cells)} |", flush=True)
     print(f"further off than {options.allowed:.0%}: {'; '.join(off) or 'none'}")
     return 1 if off else 0
 

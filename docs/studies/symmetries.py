@@ -22,8 +22,8 @@ DATA = Path(__file__).parent / "data" / "symmetries.json"
 PAGE = Path(__file__).with_name("symmetries.md")
 TOKENS = torch.tensor([[0, 1, 2, 3, 4, 5, 6, 7, 8], [9, 10, 3, 1, 4, 1, 5, 9, 2]])
 MORE_TOKENS = torch.arange(27).reshape(3, 9)
-"""For parallel blocks: the feed-forward network beside the first attention sees tokens alone, so that fewer of them would make
-its numbers look free."""
+"""For parallel blocks and gated convolutions: what stands first sees tokens alone, so that fewer of them would make its
+numbers look free."""
 SIZES: dict[str, Any] = {
     "vocab_size": 11,
     "hidden_size": 8,
@@ -153,6 +153,7 @@ CLASSES: dict[str, dict[str, Any]] = {
         "block_multiple_of": 1,
         "block_auto_adjust_ff_dim": False,
         "pad_token_id": 0,
+        "tokens": "more",
     },
     "JambaForCausalLM": {
         "attn_layer_period": 2,

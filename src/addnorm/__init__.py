@@ -29,8 +29,8 @@ _HOMES = {
     "run": "addnorm.supervision.run",
     "rank": "addnorm.notebook.ranking",
     "trend": "addnorm.store.trend",
-    "noise": "addnorm.store.questions.noise",
-    "judge": "addnorm.store.questions.judge",
+    "noise": "addnorm.notebook.questions",
+    "judge": "addnorm.notebook.questions",
     "rule": "addnorm.store.questions.rule",
     "downstream": "addnorm.store.questions.downstream",
     "speedup": "addnorm.store.questions.speedup",
@@ -70,6 +70,8 @@ if TYPE_CHECKING:
     from addnorm.model.presets import preset as preset
     from addnorm.model.spec import ModelSpec as ModelSpec
     from addnorm.notebook import open_runs as open_runs
+    from addnorm.notebook.questions import judge as judge
+    from addnorm.notebook.questions import noise as noise
     from addnorm.notebook.ranking import rank as rank
     from addnorm.outside.hugging_face.loading import load_hf as load_hf
     from addnorm.outside.hugging_face.patching.adapter import load_patch as load_patch
@@ -83,8 +85,6 @@ if TYPE_CHECKING:
     from addnorm.redundancy import lint as lint
     from addnorm.reporting.report import report as report
     from addnorm.store.questions.downstream import downstream as downstream
-    from addnorm.store.questions.judge import judge as judge
-    from addnorm.store.questions.noise import noise as noise
     from addnorm.store.questions.prediction import predict_largest as predict_largest
     from addnorm.store.questions.rule import rule as rule
     from addnorm.store.questions.speedup import speedup as speedup

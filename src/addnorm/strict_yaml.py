@@ -3,6 +3,7 @@
 import re
 import unicodedata
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,10 @@ from addnorm.errors import InputError
 
 _FAST: Any = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 """libyaml reads ten times as fast as Python; PyYAML may be installed without it."""
+
+
+_MOST_VALUES = 300_000
+_OTHER_BASE = re.compile(r"[-+]?(?:0[0-7_]+$|\d[\d_]*:)")
 
 
 def read_yaml(text: str, where: str) -> Any:
@@ -35,6 +40,8 @@ def read_yaml(text: str, where: str) -> Any:
         mark = error.problem_mark or error.context_mark
         line = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         hint = full_width_hint(text) or _typing_hint(text)
+        if not hint and "escape" in str(error.problem):
+            hint = " Write a path with backslashes without quotes or in single ones."
         if not hint and str(error.problem).startswith("mapping values"):
             hint = " Its indentation, or a value without quotes above it, makes the line part of another."
         raise InputError(f"{where}{line}: not valid YAML: {error.problem or error.context}.{hint}") from error
@@ -84,14 +91,16 @@ def _read(text: str, where: str, loader_class: Any) -> Any:
         node = loader.get_single_node()
         if node is None:
             return None
-        for problem in _repetitions(node, "$", ()):
+        for problem in _problems(node, "$", (), count()):
             raise InputError(f"{where}: {problem}")
         return loader.construct_document(node)
     finally:
         loader.dispose()
 
 
-def _repetitions(node: yaml.Node, path: str, above: tuple[yaml.Node, ...]) -> Iterator[str]:
+def _problems(node: yaml.Node, path: str, above: tuple[yaml.Node, ...], visited: Iterator[int]) -> Iterator[str]:
+    if next(visited) >= _MOST_VALUES:
+        yield f"{path}: expected at most {_MOST_VALUES} values in a file, got more by aliases of aliases."
     # An alias of a value that contains it makes an endless tree. PyYAML builds it; everything that walks over the
     # content later would never end.
     if any(node is outer for outer in above):
@@ -103,10 +112,13 @@ def _repetitions(node: yaml.Node, path: str, above: tuple[yaml.Node, ...]) -> It
             if isinstance(name, yaml.ScalarNode) and text in first:
                 yield f"{path}: expected each name once, got {text!r} in line {first[text]} and in line {line}. Keep one."
             first.setdefault(text, line)
-            yield from _repetitions(entry, f"{path}.{text}", (*above, node))
+            yield from _problems(entry, f"{path}.{text}", (*above, node), visited)
     elif isinstance(node, yaml.SequenceNode):
         for index, entry in enumerate(node.value):
-            yield from _repetitions(entry, f"{path}[{index}]", (*above, node))
+            yield from _problems(entry, f"{path}[{index}]", (*above, node), visited)
+    elif node.tag in ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float") and _OTHER_BASE.match(node.value):
+        # YAML 1.1 reads 010 as eight and 1:30 as ninety.
+        yield f"{path}: expected a number in decimal digits, got {node.value}. Write no zero before it and no colon in it."
 
 
 def in_ascii(text: str) -> str:

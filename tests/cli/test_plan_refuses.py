@@ -30,6 +30,12 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("short.txt").write_text("a few\nwords\n")
     Path("empty.txt").write_text("\n\n")
     Path("latin.txt").write_bytes(b"caf\xe9\n" * 40)
+    Path("c.jsonl").write_text("".join(f'{{"text": "line {n}"}}\n' for n in range(200)))
+    Path("mixed").mkdir()
+    for name in ("a.txt", "b.txt", "C.TXT", "d.md"):
+        Path("mixed", name).write_text("".join(f"{name} {n} of {n * n}\n\n" for n in range(200)))
+    Path("mixed/gone.txt").symlink_to("nowhere.txt")
+    Path("mixed/further").symlink_to("../one")
     Path("one").mkdir()
     Path("one/only.txt").write_text("one file\n" * 30)
 
@@ -89,6 +95,7 @@ BAD = [
     (["training.init_from=nowhere"], "$.variants.a: training.init_from"),
     (["training.optimizer={kind: adamw, betas: [0.9, 1.0]}"], "$.training.optimizer.betas: expected numbers from 0"),
     (["training.precision=tf32"], "training.precision: tf32: expected a GPU"),
+    (["corpus.path="], "$.corpus.path: expected a"),
 ]
 
 
@@ -172,6 +179,9 @@ def notes(capsys: pytest.CaptureFixture[str], *settings: str) -> list[str]:
         (["training.eval_sequences=4000"], "training.eval_sequences: the held-out text has"),
         (["variants.b.residual=add"], "$.variants.b: the same model and training as a (a reference)"),
         (["seeds=[0]"], "$.seeds: 1 seed(s), but a verdict needs 3"),
+        (["corpus.path=mixed"], "$.corpus.path: 4 other file(s) or link(s) of mixed are not read"),
+        (["corpus.held_out_path=mixed"], "$.corpus.held_out_path: 4 other file(s) or link(s) of mixed are not read"),
+        (["corpus.path=c.jsonl"], "$.corpus.path: c.jsonl is read as plain text"),
         (["corpus={kind: text, path: one, held_out_path: one/only.txt}"], ""),
     ],
 )

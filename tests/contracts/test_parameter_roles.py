@@ -36,6 +36,7 @@ EVERYWHERE = {
     r".*\.(query|key)_scale": "vector",
     r".*\.qk_bias\.(q|k|qk)": "bias",
     r".*\.bias": "bias",
+    r"layers\..*\.convolution\.\w+\.weight": "vector",
     r"layers\..*\.(query|key|value|output|input|gate|up|down)\.weight": "hidden_matrix",
 }
 """Roles by name, written down from the formulas: of what every model has."""
@@ -98,6 +99,11 @@ OF_MECHANISMS = {
         r"residual\.(pre|post|last|angle)": "vector",
         r"residual\.weight": "hidden_matrix",
         r"residual\.factor": "scalar",
+    },
+    "altup": {
+        r"residual\.(entry|exit|router|down|up)": "hidden_matrix",
+        r"residual\.(prediction|correction)": "table",
+        r"residual\.(router|input|path)_norms\.\d+\.weight": "vector",
     },
     "relative_bank": {r"position\.reads": "hidden_matrix", r"position\.profiles": "table"},
     "query": {r"sink\.weight": "hidden_matrix"},

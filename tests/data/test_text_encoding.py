@@ -33,6 +33,9 @@ ENCODED = [
     ),
     *((TRADITIONAL, "big5"), (JAPANESE, "cp932"), (JAPANESE, "euc-jp"), (KOREAN, "cp949")),
     *((FRENCH, "latin1"), ("“Curly” quotes — and dashes.\n\n" * 20, "cp1252"), (CHINESE, "utf-16"), (FRENCH, "utf-32")),
+    *(
+        ("English alone.\n\n" * 40, encoding) for encoding in ("utf-16-le", "utf-16-be")
+    ),  # without a mark it is UTF-8 too
 ]
 PACKED: list[tuple[Callable[[bytes], bytes], str]] = [
     (gzip.compress, "gz"),
@@ -42,7 +45,7 @@ PACKED: list[tuple[Callable[[bytes], bytes], str]] = [
 
 
 def refused(path: Path) -> str:
-    with pytest.raises(InputError, match="expected UTF-8") as caught:
+    with pytest.raises(InputError, match=r"expected (UTF-8|text), got") as caught:
         text_of(path)
     return str(caught.value)
 
@@ -75,6 +78,25 @@ def test_a_packed_file_is_unpacked(tmp_path: Path, pack: Callable[[bytes], bytes
     program = {"gz": "gzip", "bz2": "bzip2", "xz": "xz"}[suffix]
     follow(message, f": {program} -dc"[2:] if is_named else "mv ", tmp_path)
     assert text_of(tmp_path / "it's.txt") == CHINESE
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"one\0two\n\n" * 40, "offset 3. If it is text, remove such bytes: mv "),
+        (bytes(b for token in range(4000) for b in (token % 120, 0)), "offset 0. If it is text"),
+        (b"%PDF-1.5\n\x00\xff", "It is a PDF document."),
+        (b"PK\x03\x04\x00\xff", "It is a zip archive or an office document."),
+        (b"PAR1\x15\x00\xff", "It is a Parquet file."),
+    ],
+)
+def test_bytes_that_are_no_text_are_not_trained_on(tmp_path: Path, data: bytes, expected: str) -> None:
+    (tmp_path / "c.txt").write_bytes(data)
+    message = refused(tmp_path / "c.txt")
+    assert expected in message
+    if " mv " in message:
+        follow(message, "mv ", tmp_path)
+        assert (tmp_path / "c.txt").read_bytes() == data.replace(b"\0", b"")
 
 
 @pytest.mark.parametrize(

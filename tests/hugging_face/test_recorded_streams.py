@@ -13,9 +13,12 @@ from torch import Tensor, nn
 import addnorm
 from addnorm.errors import InputError
 from addnorm.insight.depth.recorded import recorded_reads
+from addnorm.insight.probe import probe
 from addnorm.outside.hugging_face.shipped.assembly import ShippedModel
 from addnorm.outside.hugging_face.shipped.reading import TABLES
 from addnorm.redundancy.execution.float64 import Float64Mode
+from addnorm.study.foreign import logits_of
+from addnorm.training.objective import Batch
 
 SIZES: dict[str, Any] = {
     "vocab_size": 50,
@@ -209,14 +212,29 @@ def test_early_exits_of_a_class_are_those_of_our_joint(name: str) -> None:
     assert min(each.divergence for each in one[:-1]) > 1e-3
 
 
+@pytest.mark.parametrize("name", ["deepseek_v4", "gemma3n", "doge"])
+def test_inspected_exits_are_the_early_exits(name: str) -> None:
+    """The losses that `addnorm inspect` has of a checkpoint, several streams included."""
+    model, ids = shipped(name), tokens()
+    batch = Batch(inputs=ids[:, :-1], targets=ids[:, 1:], mask=None)
+    found = probe(model, [batch], [batch], logits_of)
+    expected = [each.loss for each in addnorm.early_exits(model, batch.inputs, batch.targets)]
+    losses = [row["exit_loss"] for row in found["layers"]]
+    assert losses == pytest.approx(expected[-len(losses) :], abs=1e-4)
+    assert len(losses) == 4
+    assert all(row["rms"] > 0 for row in found["layers"])
+
+
 def test_early_exits_that_are_not_the_models_own_are_refused() -> None:
     # Its loop collects sums of blocks beside the layers.
     with pytest.raises(InputError, match="Inkling2ForCausalLM: expected logits that its last layer's output makes"):
         addnorm.early_exits(shipped("inkling2"), tokens())
     with pytest.raises(InputError, match="Halving: expected logits that its last layer's output makes"):
         addnorm.early_exits(Halving(), tokens())  # its layers are branches
-    with pytest.raises(InputError, match="expected logits"):
-        addnorm.early_exits(shipped("embedding_gemma2"), tokens())
+    theirs = shipped("embedding_gemma2")
+    for model in (theirs, ShippedModel(TABLES["embedding_gemma2"], copy.deepcopy(theirs))):
+        with pytest.raises(InputError, match="expected logits"):
+            addnorm.early_exits(model, tokens())
     with pytest.raises(InputError, match=r"targets: expected the shape of tokens, \[2, 7\], got \[2, 6\]"):
         addnorm.early_exits(Halving(), tokens(), tokens()[:, 1:])
 

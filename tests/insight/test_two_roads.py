@@ -224,6 +224,69 @@ def pair_of_phi() -> tuple[Transformer, Any]:
     return ours, built("PhiForCausalLM", config, weights)
 
 
+def norms(ours: Transformer, first: str, second: str, last: str) -> dict[str, Tensor]:
+    """Weights and biases of pre-norms, by the names of a class."""
+    weights = {f"{last}.{name}": value for name, value in ours.final_norm.named_parameters()}
+    for number, layer in enumerate(ours.layers):
+        for path, norm in ((first, layer.attention.input_norm), (second, layer.feedforward.input_norm)):
+            weights |= {f"{path.format(number)}.{name}": value for name, value in norm.named_parameters()}
+    return weights
+
+
+LLAMAS_NORMS = ("model.layers.{}.input_layernorm", "model.layers.{}.post_attention_layernorm", "model.norm")
+MIXED = {"sliding_window": 4, "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}
+
+
+def pair_of_gemma() -> tuple[Transformer, Any]:
+    ours = model("gemma2", **GROUPED, placement="pre", windows=(None,), score_cap=None, logit_cap=None)
+    return ours, built("GemmaForCausalLM", {**THEIRS_GROUPED, "rms_norm_eps": 1e-6}, llama_like(ours, gain=1.0))
+
+
+def pair_of_ministral() -> tuple[Transformer, Any]:
+    ours = model("llama", **GROUPED, windows=(4, None))
+    return ours, built("MinistralForCausalLM", {**THEIRS_GROUPED, **MIXED, "rms_norm_eps": 1e-5}, llama_like(ours))
+
+
+def pair_of_qwen2_with_windows() -> tuple[Transformer, Any]:
+    ours = model("llama", **GROUPED, windows=(4, None), bias={"q": True, "k": True, "v": True})
+    config = {**THEIRS_GROUPED, **MIXED, "use_sliding_window": True, "rms_norm_eps": 1e-5}
+    return ours, built("Qwen2ForCausalLM", config, llama_like(ours))
+
+
+def pair_of_stablelm() -> tuple[Transformer, Any]:
+    switches = {"q": True, "k": True, "v": True, "norm": True}
+    position = {"kind": "rope", "fraction": 0.5}
+    ours = model("llama", **SIZES, norm={"kind": "layer", "eps": 1e-5}, bias=switches, position=position)
+    rope = {"rope_type": "default", "rope_theta": 10_000.0, "partial_rotary_factor": 0.5}
+    config = {
+        **THEIRS,
+        "num_key_value_heads": HEADS,
+        "use_qkv_bias": True,
+        "layer_norm_eps": 1e-5,
+        "rope_parameters": rope,
+    }
+    return ours, built("StableLmForCausalLM", config, llama_like(ours, half_turned) | norms(ours, *LLAMAS_NORMS))
+
+
+def pair_of_starcoder2() -> tuple[Transformer, Any]:
+    ours = model("gpt_neox", **GROUPED, block="sequential", activation="gelu_tanh", position="rope", tied=True)
+    weights = {"model.embed_tokens.weight": ours.embedding.weight} | norms(ours, *LLAMAS_NORMS)
+    for number, layer in enumerate(ours.layers):
+        body, hidden, path = layer.attention.body, layer.feedforward.body, f"model.layers.{number}"
+        query, key = body.qk_bias.vectors()
+        for name, linear, bias, turn in (
+            ("self_attn.q_proj", body.query, query, halves),
+            ("self_attn.k_proj", body.key, key, halves),
+            ("self_attn.v_proj", body.value, body.value.bias, Tensor.clone),
+            ("self_attn.o_proj", body.output, body.output.bias, Tensor.clone),
+            ("mlp.c_fc", hidden.up, hidden.up.bias, Tensor.clone),
+            ("mlp.c_proj", hidden.down, hidden.down.bias, Tensor.clone),
+        ):
+            weights |= {f"{path}.{name}.weight": turn(linear.weight), f"{path}.{name}.bias": turn(bias)}
+    config = {**THEIRS, "num_key_value_heads": GROUPS, "norm_epsilon": 1e-5, "sliding_window": None}
+    return ours, built("Starcoder2ForCausalLM", config, weights)
+
+
 def half_turned(weight: Tensor) -> Tensor:
     """As `halves`, of the first half of a head's rows, which alone is rotated."""
     heads = weight.unflatten(0, (HEADS, 2, -1))
@@ -254,6 +317,11 @@ PAIRS: dict[str, Callable[[], tuple[Transformer, Any]]] = {
     "gpt_oss: sinks that take nothing": partial(pair_of_gpt_oss, start=-60.0),
     "cohere: parallel branches, added in turn": pair_of_cohere,
     "phi: parallel branches, added first": pair_of_phi,
+    "gemma: gains around one, scaled embedding": pair_of_gemma,
+    "ministral: windows in turn": pair_of_ministral,
+    "qwen2: biases and windows in turn": pair_of_qwen2_with_windows,
+    "stablelm: shifts of norms, a half of each head rotated": pair_of_stablelm,
+    "starcoder2: layer norms, biases, groups": pair_of_starcoder2,
 }
 EXPORTED: dict[str, tuple[str, str, dict[str, Any]]] = {
     "gpt2": ("gpt2", "GPT2LMHeadModel", {}),

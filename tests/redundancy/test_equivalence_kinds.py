@@ -2,11 +2,13 @@
 
 import copy
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 import torch
 import toys
 from torch import Tensor, nn
+from torch.nn import functional
 from toys import WIDTH, data, seeded, tokens
 
 import addnorm
@@ -104,6 +106,50 @@ def test_another_epsilon_does_not_hide_in_the_rounding_of_biases(stripped: bool)
     result = addnorm.equivalent(model, other, x)
     assert (result.equivalent, result.parameters_agree, result.outputs.same_computation) == (False, True, False)
     assert "compute differently" in difference(result.to_json(), "a", "b")
+
+
+class _Windowed(nn.Module):
+    """Sums over the last tokens of a window."""
+
+    def __init__(self, window: int | None, scale: float = 1.0, kinds: tuple[str, ...] = ()) -> None:
+        super().__init__()
+        self.linear, self.window, self.scale = seeded(lambda: nn.Linear(4, 4)), window, scale
+        self.config = SimpleNamespace(kinds=list(kinds), dtype="float32")
+        self.seen: list[Tensor] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        sums = self.linear(x).cumsum(1)
+        return self.scale * (
+            sums if self.window is None else sums - functional.pad(sums, (0, 0, self.window, 0))[:, : x.shape[1]]
+        )
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "names"),
+    [
+        (_Windowed(64), _Windowed(None), ("window",)),
+        (_Windowed(64), _Windowed(48), ("window",)),
+        (_Windowed(None, kinds=("full",)), _Windowed(None, kinds=("sliding",)), ("config.kinds",)),
+        (_Windowed(64), _Windowed(64), ()),
+        (nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.1)), nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.2)), ("1.p",)),
+    ],
+)
+def test_settings_that_differ_without_an_effect_are_said(
+    first: nn.Module, second: nn.Module, names: tuple[str, ...]
+) -> None:
+    """A window beyond the inputs tested: with equal parameters and outputs nothing else tells the two models apart."""
+    second.load_state_dict(first.state_dict())
+    result = addnorm.equivalent(first.eval(), second.eval(), data(3, 5, 4))
+    assert (bool(result), result.settings) == (True, names)
+    said = difference(result.to_json(), "a", "b")
+    assert ("These settings differ and changed nothing at the lengths tested" in said) == bool(names)
+
+
+def test_settings_that_differ_with_an_effect_are_its_cause() -> None:
+    first, second = _Windowed(2).eval(), _Windowed(2, scale=1.5).eval()
+    result = addnorm.equivalent(first, second, data(3, 5, 4))
+    assert not result
+    assert "they compute differently: these settings differ: scale" in difference(result.to_json(), "a", "b")
 
 
 def test_a_hook_is_a_difference() -> None:

@@ -9,9 +9,11 @@ from typing import Any
 
 import matplotlib
 import pytest
+from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from addnorm.reporting.drawing import figure_style as style
+from addnorm.reporting.drawing.figure_style import name_rows
 from addnorm.reporting.drawing.image import _DPI, _UNDATED, saved
 from addnorm.reporting.figures import all_figures
 from addnorm.reporting.measures import measures
@@ -310,3 +312,18 @@ def test_labels_have_the_digits_that_tell_them_apart(low: float, high: float, la
     assert label in labels
     assert len(set(labels)) == len(labels)
     assert list(map(float, labels)) == pytest.approx(list(axes.get_yticks()), rel=1e-9)
+
+
+def test_long_names_leave_room_for_the_axis() -> None:
+    """Names of four settings took the whole width, and matplotlib gave up on the layout with a warning."""
+    figure = Figure(figsize=(9.5, 3), layout="constrained")
+    axes = figure.subplots()
+    long = "qk_activ=none qk_norm=rms_norm attn_activ=sigmoid post_attn_norm=rms_norm"
+    name_rows(axes, [2, 1, 0], ["base", long, f"{long} depth=12 width=384 rate=0.001"])
+    figure.draw_without_rendering()
+    first, second, third = [label.get_text() for label in axes.get_yticklabels()]
+    assert first == "base"
+    assert second.replace("\n", " ") == long
+    assert second.count("\n") == third.count("\n") == 1
+    assert third.endswith(" …")
+    assert axes.get_position().width > 0.5

@@ -253,3 +253,14 @@ def test_the_warning_names_the_variants_and_their_noise() -> None:
     assert "v7 (" in said
     seeds = {name: ranking[name].versus["v0"] for name in ("v1", "v7")}
     assert seeds["v7"].standard_error > 3 * seeds["v1"].standard_error
+
+
+def test_of_many_noisy_variants_the_noisiest_are_named() -> None:
+    values = table(30, 6, noisy={v: 40.0 + v for v in range(22, 30)})
+    results = [Result(variant=f"v{v}", seed=s, loss=float(values[v, s])) for v in range(30) for s in range(6)]
+    ranking = rank(results, references=["v0"])
+    (said,) = [str(note) for note in ranking.warnings if note.note["code"] == "several_set_apart"]
+    named = sorted(ranking.set_apart, key=lambda name: ranking[name].residual_sd, reverse=True)
+    assert [name for name in named if f"{name} (" in said] == named[:5]
+    assert f" and {len(named) - 5} more; the others" in said
+    assert len(named) > 5

@@ -69,6 +69,96 @@ def test_a_word_that_is_no_state_is_refused_where_others_are(tmp_path: Path) -> 
     assert len(read_runs(path)) == 2, "a column without any state is another column"
 
 
+@pytest.mark.parametrize(
+    ("column", "well", "badly", "state"),
+    [
+        ("run_status", "finished", "crashed", "failed"),
+        ("Job State", "COMPLETED", "TIMEOUT", "failed"),
+        ("outcome", "ok", "killed", "failed"),
+        ("finished", "True", "False", "running"),
+        ("done", "yes", "no", "running"),
+        ("Crashed", "0", "1", "failed"),
+        ("diverged", "false", "true", "diverged"),
+        ("exit_code", "0", "137", "failed"),
+        ("Exit Code", "0:0", "0:9", "failed"),
+    ],
+)
+def test_an_ending_under_another_name(tmp_path: Path, column: str, well: str, badly: str, state: str) -> None:
+    rows = [
+        f"{v},{s},{x},{badly if (v, s) == ('mine', 1) else well}" for v, r in LOSSES.items() for s, x in enumerate(r)
+    ]
+    path = table(tmp_path, f"variant,seed,loss,{column}", rows)
+    assert {name: run.state for name, run in by_name(path).items() if run.state != "finished"} == {"mine/1": state}
+    assert by_name(path, state="")["mine/1"].state == "finished"
+    assert by_name(path, state=column)["mine/1"].state == state
+
+
+@pytest.mark.parametrize("words", [("converged", "exploded"), ("✅", "❌"), ("完成", "失败")])
+def test_a_column_of_states_without_a_known_word_is_named(tmp_path: Path, words: tuple[str, str]) -> None:
+    rows = [f"{v},{s},{x},{words[(v, s) == ('mine', 1)]}" for v, r in LOSSES.items() for s, x in enumerate(r)]
+    path = table(tmp_path, "variant,seed,loss,status", rows)
+    (said,) = (each for each in addnorm.rank(path).warnings if "column of states" in each)
+    assert f"({', '.join(words[::-1] if LOSSES.keys() == {'mine'} else words)})" in said
+    assert "column of states" not in " ".join(addnorm.rank(path, columns={"state": ""}).warnings)
+    assert "column of states" in " ".join(addnorm.noise(path).warnings)
+
+
+def test_of_two_columns_of_states_one_has_to_be_named(tmp_path: Path) -> None:
+    rows = [f"{v},{s},{x},ok,{'crashed' if s else 'finished'}" for v, r in LOSSES.items() for s, x in enumerate(r)]
+    path = table(tmp_path, "variant,seed,loss,status,state", rows)
+    with pytest.raises(InputError, match="expected one column of states, got 'state' and 'status'"):
+        read_runs(path)
+    assert by_name(path, state="state")["mine/1"].state == "failed"
+
+
+@pytest.mark.parametrize("column", ["iter", "Epoch", "train_steps", "Global Step", "tokens_seen", "consumed_samples"])
+def test_steps_under_another_name(tmp_path: Path, column: str) -> None:
+    rows = [f"{v},{s},{20 if (v, s) == ('mine', 1) else 90},{x}" for v, r in LOSSES.items() for s, x in enumerate(r)]
+    ranking = addnorm.rank(table(tmp_path, f"variant,seed,{column},loss", rows))
+    assert [value.counted for value in ranking["mine"].values] == [True, False, True]
+    curves = [f"{v},{s},{9 * at},{x - at}" for v, r in LOSSES.items() for s, x in enumerate(r) for at in (2, 10, 1)]
+    runs = by_name(table(tmp_path, f"variant,seed,{column},loss", curves))
+    assert {name: run.loss for name, run in runs.items()} == {
+        f"{v}/{s}": pytest.approx(x - 10) for v, r in LOSSES.items() for s, x in enumerate(r)
+    }
+
+
+def test_every_command_says_which_runs_do_not_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One table through every command: the same runs count, and the text says which do not."""
+    rows = [
+        f"{v},{s},{step},{x - step / 1000}"
+        for v, r in LOSSES.items()
+        for s, x in enumerate(r)
+        for step in (100, 200)
+        if (v, s, step) != ("mine", 1, 200)
+    ]
+    path = str(table(tmp_path, "variant,seed,step,loss", rows))
+    other = tmp_path / "larger.csv"
+    other.write_text(Path(path).read_text(encoding="utf-8").replace(",2.", ",1."), encoding="utf-8")
+    commands = (
+        ["rank", path],
+        ["noise", path],
+        ["rank", path, "--rule", "marin-gate-1"],
+        ["trend", path, str(other), "--parameters", "1e6,2e6"],
+    )
+    for words in commands:
+        assert main(words) == 0
+        assert "mine, 1 at step 100" in " ".join(capsys.readouterr().out.split()), words
+    assert main(["rank", path, "--json"]) == 0
+    ranked = {row["variant"]: (row["seeds"], row["mean"]) for row in json.loads(capsys.readouterr().out)["variants"]}
+    assert main(["noise", path, "--json"]) == 0
+    noise = {row["variant"]: (row["runs"], row["mean"]) for row in json.loads(capsys.readouterr().out)["variants"]}
+    assert noise == {name: (count, pytest.approx(mean)) for name, (count, mean) in ranked.items()}
+    assert main(["judge", str(tmp_path / "ledger.jsonl"), "--propose", path, "--baseline-runs", "3"]) == 0
+    assert "not recorded, since they have not finished: 1 runs" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_run_that_failed_takes_no_part_in_the_noise_and_is_named(tmp_path: Path) -> None:
+    rows = [f"{v},{s},{x},{'failed' if s == 1 else 'ok'}" for v, r in LOSSES.items() for s, x in enumerate(r)]
+    said = addnorm.noise(table(tmp_path, "variant,seed,loss,state", rows)).warnings
+    assert any("runs that have not finished take no part: 2 (of " in each for each in said)
+
+
 def test_a_run_that_has_not_ended_needs_no_loss(tmp_path: Path) -> None:
     path = table(
         tmp_path, "variant,seed,loss,state", ["a,0,2.5,finished", "a,1,,running", "b,0,,crashed", "b,1,nan,finished"]
@@ -235,6 +325,33 @@ def test_the_form_of_names_can_be_told(tmp_path: Path, form: str, folder: str) -
     assert {(run.variant, run.seed) for run in read_runs(tmp_path, columns)} == {("deep_net", 3), ("deep_net", 14)}
     with pytest.raises(InputError, match="another form with both"):
         read_runs(tmp_path, {"run": "{variant}"})
+
+
+def test_a_form_that_is_told_chooses_folders_and_names_the_others(tmp_path: Path) -> None:
+    """Keras writes the same tag into a folder for training and one for validation."""
+    for seed in range(3):
+        for side, loss in (("train", 1.0), ("validation", 2.5)):
+            events(tmp_path / f"deep-s{seed}" / side, "1.host", [(10, loss + seed)])
+    found = read_run_table(tmp_path, {"run": "{variant}-s{seed}/validation"})
+    assert [run.loss for run in found.runs] == [2.5, 3.5, 4.5]
+    (said,) = found.warnings
+    assert "{variant}-s{seed}/validation: 3 (deep-s0/train, deep-s1/train, deep-s2/train)" in said
+    with pytest.raises(InputError, match="expected a folder named by variant and seed"):
+        read_runs(tmp_path)
+    with pytest.raises(InputError, match=r"expected a folder named by '\{variant\}_\{seed\}'"):
+        read_runs(tmp_path, {"run": "{variant}_{seed}"})
+
+
+def test_two_folders_of_one_run_and_steps_below_zero_are_refused(tmp_path: Path) -> None:
+    events(tmp_path / "deep-s1", "1.host", [(10, 2.5)])
+    events(tmp_path / "deep_seed1", "1.host", [(10, 2.4)])
+    with pytest.raises(
+        InputError, match=r"deep_seed1: expected one run of variant 'deep' at seed 1, .* beside deep-s1"
+    ):
+        read_runs(tmp_path)
+    events(tmp_path / "deep_seed1", "1.host", [(10, 2.4), (2**64 - 1, 9.0)])
+    with pytest.raises(InputError, match=r"expected steps from 0, got -1 of"):
+        read_runs(tmp_path)
 
 
 def test_the_folder_of_our_own_tracker_is_ranked(tmp_path: Path) -> None:

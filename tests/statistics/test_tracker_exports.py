@@ -197,6 +197,43 @@ def test_logs_of_nanochat(tmp_path: Path) -> None:
         addnorm.rank(tmp_path, columns=core)
 
 
+def test_logs_of_nanogpt_and_of_runs_that_diverged(tmp_path: Path) -> None:
+    """nanoGPT does not announce its last step, so that a run which stops before the others is asked about."""
+    for (variant, seed), loss in LOSSES.items():
+        steps = (0, 250) if (variant, seed) == ("deep", 2) else (0, 250, 500)
+        lines = [f"step {step}: train loss {loss:.4f}, val loss {loss + 500 - step:.4f}" for step in steps]
+        (tmp_path / f"{variant}-s{seed}.log").write_text("number of parameters: 10.65M\n" + "\n".join(lines) + "\n")
+    columns = {"run": "{variant}-s{seed}", "loss": "val_loss"}
+    runs = {(run.variant, run.seed): run for run in read_runs(tmp_path, columns)}
+    assert runs["deep", 2].state == "running"
+    assert {name: run.loss for name, run in runs.items() if run.state == "finished"} == {
+        name: pytest.approx(loss) for name, loss in LOSSES.items() if name != ("deep", 2)
+    }
+    (tmp_path / "deep-s2.log").write_text(
+        "step 0: train loss 4.1, val loss 4.2\nstep 500: train loss NaN, val loss NaN\n"
+    )
+    assert {run.state for run in read_runs(tmp_path, columns)} == {"finished", "diverged"}
+
+
+def test_a_log_of_two_runs_is_refused(tmp_path: Path) -> None:
+    one = NANOGPT.format(steps=1390, last=1390, loss=3.28)
+    for name, text in (("a-s0", one), ("a-s1", one), ("b-s0", NANOGPT.format(steps=1390, last=700, loss=3.9) + one)):
+        (tmp_path / f"{name}.txt").write_text(text)
+    columns = {"run": "{variant}-s{seed}", "loss": "val_loss"}
+    assert [run.loss for run in read_runs(tmp_path, columns)] == [3.28] * 3  # b was resumed, from its first step
+    (tmp_path / "b-s0.txt").write_text(one.replace("3.28", "3.20") + one)
+    with pytest.raises(
+        InputError, match=r"b-s0.txt: expected one run, got a second one: step 0 behind the last one, 1390"
+    ):
+        read_runs(tmp_path, columns)
+
+
+def test_a_folder_of_another_form_says_what_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "metrics.csv").write_text("step,val_loss\n1,2.5\n")
+    assert main(["rank", str(tmp_path), "--columns", "loss=val_loss"]) == 2
+    assert "got a folder without TensorBoard events" in " ".join(capsys.readouterr().err.split())
+
+
 def test_databases_that_cannot_be_read_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = tmp_path / "other.db"
     opened = sqlite3.connect(other)
@@ -219,3 +256,17 @@ def test_databases_that_cannot_be_read_are_refused(tmp_path: Path, capsys: pytes
         error = capsys.readouterr().err
         assert message in error
         assert error.count("\n") == 1
+
+
+def test_the_csv_writer_of_swanlab_leaves_short_rows(tmp_path: Path) -> None:
+    """A run that logs more adds columns to the header; the rows before it keep their cells."""
+    about = "run_id,experiment_name,description,project,workspace,timestamp,logdir,url"
+    rows = [f"id,{v}-s{s},,p,w,t,logs,,{v},{s},{loss}" for (v, s), loss in LOSSES.items()]
+    path = tmp_path / "swanlab_runs.csv"
+    header = f"{about},config/model,config/seed,val/loss,val/accuracy"
+    path.write_text("\n".join([header, *rows[:-1], f"{rows[-1]},0.5"]) + "\n")
+    columns = {"variant": "config/model", "seed": "config/seed", "loss": "val/loss"}
+    assert found(read_runs(path, columns)) == LOSSES
+    path.write_text("\n".join([header.replace("url", "link"), *rows]) + "\n")
+    with pytest.raises(InputError, match="line 2: expected 12 cells"):
+        read_runs(path, columns)

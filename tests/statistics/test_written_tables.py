@@ -9,7 +9,7 @@ import pytest
 import addnorm
 from addnorm.cli import main
 from addnorm.errors import InputError
-from addnorm.statistics.run_tables import read_runs
+from addnorm.statistics.run_tables import read_run_table, read_runs
 from addnorm.statistics.run_tables.numerals import NotANumber, Notation, number, whole
 
 HEADER = "variant,seed,loss\n"
@@ -36,6 +36,9 @@ SAME = {
     "joined files.csv": HEADER + PLAIN[:25] + HEADER + PLAIN[25:],
     "joined files with marks.csv": "\ufeff" + HEADER + PLAIN[:25] + "\ufeff" + HEADER + PLAIN[25:],
     "blank rows.csv": HEADER + ",,\n\n" + PLAIN + "\n,,\n",
+    "invisible marks in names.csv": HEADER
+    + PLAIN.replace("base,1", "ba\u200bse,1").replace("mine,1", "m\u00adine\ufeff,1"),
+    "end of file of DOS.csv": HEADER + PLAIN + "\x1a",
     "comments.csv": "# trained on two machines\n" + HEADER + PLAIN[:25] + "# the second machine\n" + PLAIN[25:],
     "header behind a mark.csv": "# " + HEADER + PLAIN,
     "separator at the end.csv": HEADER + PLAIN.replace("\n", ",\n"),
@@ -106,6 +109,22 @@ REFUSED = {
     "nothing": (HEADER + "base,0,\n", 2, "leave out one that has not ended"),
     "not available": (HEADER + "base,0,N/A\n", 2, "expected a number in column 'loss'"),
     "too large": (HEADER + "base,0,1e999\n", 2, "too large"),
+    "too small": (HEADER + "base,0,1e-400\n", 2, "too small"),
+    "word": (HEADER + "base,0,OOM\n", 2, "Write nan for a run that diverged"),
+    "not a number of Windows": (HEADER + "base,0,-nan(ind)\n", 2, "Write nan for a run that diverged"),
+    "division by zero": (HEADER + "base,0,#DIV/0!\n", 2, "Write nan for a run that diverged"),
+    "tensor": (HEADER + "base,0,tensor(2.9)\n", 2, "Write the number alone"),
+    "bold": (HEADER + "base,0,**2.9**\n", 2, "Write the number alone"),
+    "step of nan": (HEADER.replace("l", "step,l", 1) + "base,0,nan,2.9\n", 2, "a step, a number from 0"),
+    "step of inf": (HEADER.replace("l", "step,l", 1) + "base,0,inf,2.9\n", 2, "a step, a number from 0"),
+    "step below zero": (HEADER.replace("l", "step,l", 1) + "base,0,-1,2.9\n", 2, "a step, a number from 0"),
+    "step in some rows": (
+        HEADER.replace("l", "step,l", 1) + "base,0,10,2.9\nbase,0,,2.8\n",
+        3,
+        "expected the step of the row, as other rows of variant 'base' at seed 0 have, got none",
+    ),
+    "many columns": (",".join(f"c{n}" for n in range(400)) + "\n", 1, "c22, c23, and 376 more."),
+    "line break in a name": ('variant,seed,"val\nloss"\nbase,0,2.9\n', 1, r"got variant, seed, 'val\nloss'."),
     "no name": (HEADER + " ,0,2.9\n", 2, "expected a name in column 'variant'"),
     "column twice": ("variant,seed,loss,loss\nbase,0,2.9,2.8\n", 1, "expected one column 'loss', got 2"),
     "no column": ("variant,seed\nbase,0\n", 1, "expected a column 'loss'"),
@@ -135,6 +154,12 @@ JSON_REFUSED = {
     "a list": ('{"variant": ["a"], "seed": 0, "loss": 2.5}', "expected a name in column 'variant'"),
     "twice": ('{"variant": "a", "seed": 0, "loss": 2.5, "loss": 2.4}', "the field 'loss' twice"),
     "too large": ('{"variant": "a", "seed": 0, "loss": 1e999}', "too large"),
+    "no name": ('{"variant": null, "seed": 0, "loss": 2.5}', "expected a name in column 'variant', got None"),
+    "spread over lines": ("{\n", "Write each object in a line of its own."),
+    "a whole table": (
+        json.dumps([{"variant": "a", "seed": s, "loss": 2.5} for s in range(99)]),
+        "'loss': 2.5}, {'variant': 'a', ….",
+    ),
     "null": ('{"variant": "a", "seed": 0, "loss": null}', "expected a number in column 'loss', got None"),
     "deep": ("[" * 100_000, "expected"),
 }
@@ -147,6 +172,56 @@ def test_json_that_cannot_be_read_exactly_is_refused_with_its_line(tmp_path: Pat
     with pytest.raises(InputError, match=r"line 2: ") as raised:
         read_runs(tmp_path / "runs.jsonl")
     assert message in str(raised.value)
+
+
+def test_an_inner_field_of_the_name_of_another_is_refused(tmp_path: Path) -> None:
+    row = {"variant": "a", "seed": 0, "eval": {"loss": 2.5}, "eval.loss": 2.4}
+    (tmp_path / "runs.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"line 1: expected one column 'eval.loss', got 2"):
+        read_runs(tmp_path / "runs.jsonl", {"loss": "eval.loss"})
+
+
+@pytest.mark.parametrize("names", [(True, False), (1, 2), (0.1, 1)])
+def test_settings_that_name_variants(tmp_path: Path, names: tuple[object, object]) -> None:
+    rows = [{"variant": name, "seed": s, "loss": 2.5 + s} for name in names for s in (0, 1)]
+    (tmp_path / "runs.json").write_text(json.dumps(rows), encoding="utf-8")
+    assert [run.variant for run in read_runs(tmp_path / "runs.json")] == [str(name) for name in names for _ in (0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("other", "alike"),
+    [
+        ("Base", True),
+        ("ba-se", False),
+        ("base", False),
+        ("base ", False),
+        ("ｂａｓｅ", True),
+        ("base_", True),
+        ("bas", False),
+    ],
+)
+def test_names_that_may_be_one_variant_are_named(tmp_path: Path, other: str, alike: bool) -> None:
+    (tmp_path / "runs.csv").write_text(HEADER + PLAIN + f"{other},2,2.9\n", encoding="utf-8")
+    said = " ".join(addnorm.rank(tmp_path / "runs.csv").warnings)
+    assert (f"'base' and '{other}'. They count as different variants" in said) == alike
+
+
+@pytest.mark.parametrize(("one", "other"), [("1", "1.0"), ("1e-3", "0.001"), ("pre-norm", "pre_norm"), ("a–b", "a-b")])
+def test_one_number_or_name_in_two_spellings(tmp_path: Path, one: str, other: str) -> None:
+    (tmp_path / "runs.csv").write_text(
+        HEADER + f"{one},0,2.5\n{other},1,2.6\nlr1e3,0,2\nlr1e-3,1,3\n", encoding="utf-8"
+    )
+    (said,) = (each for each in addnorm.rank(tmp_path / "runs.csv").warnings if "differ in capitals" in each)
+    assert f": {one!r} and {other!r}. They" in said
+
+
+@pytest.mark.parametrize("name", ["runs.csv.bz2", "runs.tex", "study.yaml"])
+def test_a_file_of_another_form(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    (tmp_path / name).write_text(HEADER + PLAIN, encoding="utf-8")
+    assert main(["rank", str(tmp_path / name)]) == 2
+    err = " ".join(capsys.readouterr().err.split())
+    assert "expected a table of runs" in err
+    assert ("the folder of its runs" if name.endswith("yaml") else "as CSV") in err
 
 
 @pytest.mark.parametrize(
@@ -203,3 +278,50 @@ def test_a_semicolon_tells_that_commas_are_decimal_marks() -> None:
     assert Notation.of(["2,912", "2.9"], ";").decimal == "."
     with pytest.raises(NotANumber, match="decimal mark or separate thousands"):
         number("2,912", Notation.of(["2,912", "2.9"], ";"))
+
+
+SETTINGS = {
+    ("sgd", 0.1, 0): 2.5,
+    ("sgd", 0.1, 1): 2.6,
+    ("sgd", 0.3, 0): 2.4,
+    ("adam", 0.1, 0): 2.3,
+    ("adam", 0.1, 1): 2.2,
+}
+BY_SETTINGS = {"variant": "optimizer+lr"}
+
+
+@pytest.mark.parametrize("form", ["csv", "semicolons", "json lines", "objects", "rows"])
+def test_several_columns_tell_a_variant(form: str, tmp_path: Path) -> None:
+    rows = [{"optimizer": o, "lr": lr, "seed": s, "loss": loss} for (o, lr, s), loss in SETTINGS.items()]
+    path = tmp_path / ("runs.jsonl" if "json" in form or form == "objects" else "runs.csv")
+    columns = BY_SETTINGS
+    if form in ("csv", "semicolons"):
+        mark = "," if form == "csv" else ";"
+        lines = [mark.join(["optimizer", "lr", "seed", "loss"]), *(mark.join(map(str, row.values())) for row in rows)]
+        path.write_text("\n".join(lines) + "\n")
+    elif form == "objects":
+        columns = {"variant": "config.optimizer+config.lr"}
+        nested = [
+            {"config": {"optimizer": row["optimizer"], "lr": row["lr"]}, "seed": row["seed"], "loss": row["loss"]}
+            for row in rows
+        ]
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in nested))
+    else:
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    read = read_run_table(rows if form == "rows" else path, columns).runs
+    before = "config." if form == "objects" else ""
+    assert {(run.variant, run.seed): run.loss for run in read} == {
+        (f"{before}optimizer={o} {before}lr={lr}", s): loss for (o, lr, s), loss in SETTINGS.items()
+    }
+
+
+def test_a_column_that_is_lacking_in_a_name_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "runs.csv"
+    path.write_text("optimizer,lr,seed,loss\nsgd,0.1,0,2.5\nsgd,0.3,0,2.4\n")
+    with pytest.raises(InputError, match=r"name its column too: variant=model\+NAME"):
+        read_run_table(path, {"variant": "optimizer"})
+    with pytest.raises(InputError, match=r"line 1: expected a column 'optimizer\+rate', got optimizer, lr"):
+        read_run_table(path, {"variant": "optimizer+rate"})
+    path.write_text('optimizer,lr,seed,loss\nsgd,0.1,0,"[2.5, 2.4]"\n')
+    with pytest.raises(InputError, match="A cell holds one number"):
+        read_run_table(path, BY_SETTINGS)

@@ -194,6 +194,13 @@ WRONG_FILES = [
         "{file}: $.variants: expected each name once, got 'x' in line 3 and in line 5. Keep one.",
     ),
     ("name: a\nvariants: {b: {width: 8, width: 8}}\n", "{file}: $.variants.b: expected each name once, got 'width' in line 2 and in line 2."),
+    ("seeds: [0, 010]\n", "{file}: $.seeds[1]: expected a number in decimal digits, got 010."),
+    ("training: {steps: 1:30}\n", "{file}: $.training.steps: expected a number in decimal digits, got 1:30."),
+    (
+        "a: &a [x, x, x, x, x, x, x, x, x, x]\n"
+        + "".join(f"{b}: &{b} [{', '.join([f'*{a}'] * 10)}]\n" for a, b in zip("abcdefg", "bcdefgh", strict=True)),
+        "{file}: $.f[1][5][8][8][8][8]: expected at most 300000 values in a file, got more by aliases of aliases.",
+    ),
     ("name: &x {a: *x}\n", "{file}: $.name.a: expected an alias of another value, got one of a value that contains it."),
     ("nam: s\n", "{file}: $: Study has no field 'nam', did you mean 'name'? Known: name, about, variants,"),
     ("name: s\n", "{file}: $.variants: expected a mapping from names to models, got null."),

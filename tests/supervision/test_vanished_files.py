@@ -225,6 +225,26 @@ def test_a_finished_run_without_its_events_says_how_to_train_it_again(
     assert same(calm_small, run)
 
 
+def test_folders_of_runs_that_were_swapped_or_copied_are_told(study: StudyFolder, calm_small: Path) -> None:
+    """Their numbers would count for the other variant."""
+    one, other, *_ = (run.path for run in study.runs())
+    before = [run.status() for run in study.runs()]
+    aside = one.with_name("aside")
+    for old, new in ((one, aside), (other, one), (aside, other)):
+        old.rename(new)
+    for run in StudyFolder(study.path).runs()[:2]:
+        status = run.status()
+        assert (status.state, status.run) == ("blocked", run.name)
+        assert f"expected the folder of run {run.name}, got that of" in str(status.reason)
+    shutil.rmtree(other)
+    shutil.copytree(one, other)  # now it is the other's own, and the first is a copy of it
+    states = [run.status().state for run in StudyFolder(study.path).runs()[:2]]
+    assert states == ["blocked", "finished"]
+    shutil.rmtree(one)
+    assert go_on(calm_small, study.path) == 0
+    assert [run.status().loss for run in StudyFolder(study.path).runs()] == [status.loss for status in before]
+
+
 def test_a_run_without_its_weights_says_how_to_make_them_again(study: StudyFolder, calm_small: Path) -> None:
     run = study.runs()[0]
     run.final_path.unlink()

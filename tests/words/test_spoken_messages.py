@@ -24,6 +24,7 @@ FIRST_HOUR = ("cli", "data", "errors.py", "fields.py", "shape.py", "store", "stu
 """Rooms whose messages the commands plan, run, status and rank show before anything is unusual."""
 PASSED_ON = {
     "corpus file {}: expected UTF-8, got byte 0x{} at offset {}. {}",
+    "corpus file {}: expected text, got a NUL byte at offset {}. {}",
     "{}. Otherwise a prompt would be cut. Set it to {}.",
     "{}. Set tokenizer: bytes.",
     "corpus '{}': expected training text, got none. {} Give other text to train on, or hold out other text.",

@@ -73,13 +73,14 @@ def _likeness(layers: Sequence[LayerRecord]) -> tuple[bool, bool, bool, int]:
 
 
 def _chain(calls: Sequence[ModuleCall]) -> list[ModuleCall]:
-    """The longest run of calls on a stream [batch, seq, width] in which each reads the output of the one before."""
+    """The longest run of calls on a stream [batch, seq, width], or on several with one axis more, where each reads the output
+    of the one before."""
     best: list[ModuleCall] = []
     run: list[ModuleCall] = []
     for call in calls:
         # By identity, not memory: a list of parallel experts reads one input, and none reads the output of another.
         follows = run and any(tensor is run[-1].output for tensor in call.inputs)
-        if call.input is None or call.input.dim() != 3 or not call.input.is_floating_point():
+        if call.input is None or call.input.dim() not in (3, 4) or not call.input.is_floating_point():
             run = []
         else:
             run = [*run, call] if follows else [call]

@@ -17,6 +17,7 @@ _PACKED = {
     b"BZh": ("bzip2", (".bz2",)),
     b"\x28\xb5\x2f\xfd": ("zstd", (".zst",)),
 }
+_NO_TEXT = {b"PK\x03\x04": "a zip archive or an office document", b"%PDF": "a PDF document", b"PAR1": "a Parquet file"}
 _MARKED = {
     codecs.BOM_UTF32_LE: "UTF-32",
     codecs.BOM_UTF32_BE: "UTF-32",
@@ -66,7 +67,18 @@ def advice(path: Path, at: int) -> str:
             line = f"{command_line(program, '-dc', path)} > {command_line(unpacked)}"
             return f"It is compressed with {program}. Unpack it, and give {unpacked} in its place: {line}"
         return f"It is compressed with {program}. Unpack it: {_replaced(path, program, '-dc')}"
+    if (kind := next((kind for signature, kind in _NO_TEXT.items() if head.startswith(signature)), None)) is not None:
+        return f"It is {kind}. Write its text into a file, and give that."
     name = next((name for mark, name in _MARKED.items() if head.startswith(mark)), None)
+    if name is None and sample[at - start] == 0:
+        # Every second byte of most letters is NUL in UTF-16: the second one if it is little-endian.
+        nuls = [sample[(start + parity) % 2 :: 2].count(0) for parity in (0, 1)]
+        name = "UTF-16BE" if nuls[0] > nuls[1] else "UTF-16LE"
+        text = sample[start % 2 :].decode(name, "replace")
+        letters = sum(letter.isprintable() or letter.isspace() for letter in text)
+        if 4 * max(nuls) < len(sample) or letters < 0.99 * len(text):
+            line = _replaced(path, "tr", "-d", "\\000")
+            return f"If it is text, remove such bytes: {line}"
     # A line break is never part of another character in these encodings: from there on, bytes pair up as they were written.
     name = name or _guess(sample[sample.rfind(b"\n", 0, at - start) + 1 :])
     if name is None:

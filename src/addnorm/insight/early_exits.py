@@ -81,6 +81,8 @@ def _of_ours(model: Transformer, tokens: Tensor) -> Iterator[tuple[int, Tensor]]
     trace = Trace()
     model(tokens, trace=trace)
     assert trace.entry is not None  # filled by every traced pass
+    if model.read_out(trace.entry).shape[-1] != model.spec.vocab:
+        raise InputError(f"{type(model).__name__}: expected logits, got embeddings of tokens, which predict none.")
     ends = {site.site.layer + 1: site.after for site in trace.sites}
     for layers, stream in ({0: trace.entry} | ends).items():
         yield layers, _predictions(model.read_out(stream))

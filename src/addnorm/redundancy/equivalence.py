@@ -17,6 +17,7 @@ from torch import nn
 from addnorm.redundancy.agreement.numbers import (
     check_same_names,
     equal_numbers,
+    unequal_settings,
     unstored_buffers,
     with_zero_biases,
 )
@@ -55,6 +56,8 @@ class Equivalence:
     """Number format to which the weights of one model are those of the other rounded; empty if they are not."""
     unstored: tuple[str, ...] = ()
     """Buffers that no file holds (rotary tables, masks) and that differ. The outputs decide whether they matter."""
+    settings: tuple[str, ...] = ()
+    """Plain attributes of modules and configurations that differ. A window or a length may act beyond the inputs tested."""
 
     @property
     def parameters_agree(self) -> bool:
@@ -82,6 +85,7 @@ class Equivalence:
             "reordered": list(self.reordered),
             "rounded_to": self.rounded_to,
             "unstored": list(self.unstored),
+            "settings": list(self.settings),
         }
 
 
@@ -161,6 +165,7 @@ def equivalent(
         reordered=order,
         rounded_to=parameters.rounded_to,
         unstored=_unequal(unstored_buffers(first), unstored_buffers(second)),
+        settings=unequal_settings(first, second),
     )
 
 

@@ -22,7 +22,7 @@ class Updated(NamedTuple):
     streams: Tensor
     """[streams, batch, seq, width]; inside a layer, the predictions."""
     active: Tensor | None = None
-    """What the layer has made of the active stream so far; None outside of a layer and at its late branches."""
+    """The active stream as the layer has changed it so far; None outside of a layer and at its late branches."""
 
 
 class AltUpResidual(Residual):

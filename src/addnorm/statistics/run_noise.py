@@ -370,11 +370,10 @@ def _notes(table: LossTable, apart: np.ndarray) -> list[Sentence]:
     noisy = [name for name, out in zip(table.distinct, apart & ~table.constant, strict=True) if out]
     if noisy:
         sentences.append(say("noise_without", variants=listed("and", noisy)))
-    diverged = {name: seeds for name in table.names if (seeds := table.diverged(name))}
-    if diverged:
-        sentences.append(
-            say("noise_of_survivors", runs=sum(map(len, diverged.values())), variants=listed("comma", diverged))
-        )
+    for code, states in (("noise_of_survivors", ("diverged",)), ("noise_of_finished", ("failed", "running"))):
+        lost = [name for name in table.names for run in table.runs[name] if run.state in states]
+        if lost:
+            sentences.append(say(code, runs=len(lost), variants=listed("comma", dict.fromkeys(lost))))
     kept = table.present & ~apart[:, None]
     if kept.any():
         noise = fit_noise(table.losses, kept)

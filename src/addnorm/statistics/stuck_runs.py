@@ -105,7 +105,7 @@ def stuck_cells(
         effects, shared = _effects_without_each(centred)
         best, members, gap = 1.0, np.zeros(0, int), 0.0
         chosen = -1
-        for place in np.flatnonzero(gaps[tested] == 0):
+        for place in np.flatnonzero(gaps[tested] == 0).tolist():
             columns = np.flatnonzero(~np.isnan(known[place]) & shared[place])
             excess, upper, distance = _division(
                 centred, place, known[place] - effects[place], effects[place], columns, best

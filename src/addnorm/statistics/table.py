@@ -259,8 +259,8 @@ def _repeated_variants(kept: Sequence[Result]) -> tuple[dict[str, str], list[tup
     originals: dict[tuple[int, Any], list[str]] = {}
     for name, runs in by_variant.items():
         first = min(runs)
-        digits, mark = printed(runs[first]), runs[first].content_hash
-        marks = [(first, digits)] + ([] if mark is None else [(first, mark)])
+        digits, content = printed(runs[first]), runs[first].content_hash
+        marks: list[tuple[int, Any]] = [(first, digits), *([] if content is None else [(first, content)])]
         similar = {original for mark in marks for original in originals.get(mark, ())}
         for original in sorted(similar, key=order.__getitem__):
             other = by_variant[original]

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
-from addnorm.errors import InputError
+from addnorm.errors import AddnormError, InputError
 from addnorm.store.files import MISSING, Damaged, DiskFull, disk_error, read_json, to_bytes, write_json
 
 Ending = Literal["finished", "failed", "diverged", "blocked"]
@@ -97,6 +97,22 @@ def lift_block(folder: Path) -> None:
         pass
     except OSError as error:
         raise disk_error(error, path) from error
+
+
+DAMAGED_DONE = "DONE is damaged; the same addnorm run command trains the last steps again and writes it"
+
+
+def other_run(folder: Path, run: str) -> str | None:
+    """Sentence if a folder is that of another run than the plan says, as after a swap or a copy; None if nothing shows it."""
+    own = run
+    with suppress(AddnormError, OSError, KeyError, TypeError):  # of a missing or damaged file, which is written again
+        own = read_json(folder / "spec.json")["run"]
+    if own == run:
+        return None
+    return (
+        f"{folder}: expected the folder of run {run}, got that of {own} (spec.json). Give both their names again; or remove "
+        "this folder and give the same addnorm run command again, which trains the run from the start."
+    )
 
 
 def missing_record(folder: Path, trouble: str | None) -> str:

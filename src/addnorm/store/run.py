@@ -320,7 +320,7 @@ class RunFolder:
             return []  # no worker has started yet
 
     def status(self) -> RunStatus:
-        """State and newest numbers. With a file that is damaged or cannot be read the state is `blocked`, with the reason.
+        """State and newest numbers. With a file that is damaged, not read, or another run's, the state is `blocked`.
 
         Raises:
             InputError, Damaged: the spec is missing or damaged.
@@ -343,6 +343,7 @@ class RunFolder:
             # of an earlier step in its place would be a wrong result rather than a missing one.
             if last_evaluation is None or last_evaluation["step"] != spec["steps"]:
                 trouble = endings.missing_record(self.path, trouble)
+            trouble = trouble or endings.other_run(self.path, spec["run"])
             reason = endings.missing_weights(self.final_path, ending)
         state: State
         if trouble is not None and (ending is None or ending["state"] == "finished"):
@@ -354,10 +355,9 @@ class RunFolder:
         else:
             state = "interrupted" if newest.last else "queued"
             if (self.path / endings.MARKERS["finished"]).exists():
-                reason = "DONE is damaged; the same addnorm run command trains the last steps again and writes it"
-        evaluation = newest.of_type.get("eval", {})
+                reason = endings.DAMAGED_DONE
+        evaluation, last = newest.of_type.get("eval", {}), newest.last or {}
         loss = evaluation.get("loss", newest.of_type.get("train", {}).get("loss"))
-        last = newest.last or {}
         return RunStatus(
             run=spec["run"],
             variant=spec["variant"],

@@ -1,7 +1,7 @@
 """`addnorm.trend`: differences between variants against the size of the models, from several studies' folders."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,8 @@ class _Source:
     """Counted numbers by variant, `parameters` among them; empty if nobody counted."""
     margin: float | None = None
     folder: StudyFolder | None = None
+    warnings: tuple[str, ...] = ()
+    """Of a table, with its path."""
 
     def size(self, variant: str) -> float:
         """Parameters of the variant's model."""
@@ -54,6 +56,7 @@ def _source(path: Path, columns: Mapping[str, str] | None) -> _Source:
         costs=costs if isinstance(costs, Mapping) else {},
         margin=None if folder is None else folder.plan.get("margin"),
         folder=folder,
+        warnings=tuple(f"{path}: {each}" for each in runs.warnings if each.note["code"] != "direction_assumed"),
     )
 
 
@@ -126,4 +129,4 @@ def trend(
     for source in sources:
         if source.folder is not None:
             record_peek(source.folder, say)
-    return result
+    return replace(result, warnings=(*(each for source in sources for each in source.warnings), *result.warnings))

@@ -62,6 +62,7 @@ def _unused(corpus: CorpusSpec) -> Iterator[str]:
     for name, unused in _INSTEAD.items():
         if getattr(corpus, name, None) is not None and getattr(corpus, unused) != defaults[unused]:
             yield f"$.corpus.{unused}: {getattr(corpus, unused)} is not used, because {name} is given."
+    yield from corpus.notes()
 
 
 def _uncompared(study: Study) -> Iterator[str]:

@@ -1,15 +1,14 @@
 """Other questions of `addnorm rank`, one file each: what they print, as text in the terminal's language or as LaTeX."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from addnorm.reporting.formats.latex import escaped
 from addnorm.reporting.formats.table import Column, ResultTable
-from addnorm.reporting.formats.text_table import filled
-from addnorm.statistics.measure import NATS
-from addnorm.words import Phrases, translated
+from addnorm.reporting.questions import unit_of as unit_of
+from addnorm.reporting.questions import warnings_text as warnings_text
 
 _NUMBERS = re.compile(r"[\[\]+\-.,\d ]*\d[\[\]+\-.,\d ]*")
 """A cell of numbers alone, set in math mode so that a minus is no hyphen."""
@@ -17,20 +16,9 @@ _LAW = re.compile(r"([\d.e+]+ \+ [\d.e+]+ C)\^(-[\d.]+)")
 """The law of a loss, as `1.6 + 88.3 C^-0.094`."""
 
 
-def warnings_text(warnings: Sequence[str], width: int, t: Phrases) -> list[str]:
-    """Lines of the warnings of an answer, behind an empty one if there are any."""
-    lines = [filled(f"! {translated(warning, t)}", width, subsequent_indent="  ") for warning in warnings]
-    return ["", *lines] if lines else []
-
-
 def percent_of(content: Mapping[str, Any]) -> str:
     """The confidence of an answer in per cent."""
     return f"{100 * content['confidence']:g}"
-
-
-def unit_of(unit: str, t: Phrases) -> str:
-    """A unit in words."""
-    return t("text.nats") if unit == NATS else translated(unit, t)
 
 
 def in_latex(table: ResultTable, *comments: str) -> str:

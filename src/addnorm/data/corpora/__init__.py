@@ -89,6 +89,14 @@ class CorpusSpec(Spec, ABC):
         """
         return None
 
+    def notes(self) -> Iterator[str]:
+        """Sentences on what of the sources is not read, or not as it seems, known without reading them; by default none.
+
+        Raises:
+            InputError: as `documents`.
+        """
+        yield from ()
+
     def text_bytes(self) -> int | None:
         """About how many bytes of text there are, for the progress; None if that is not known without reading."""
         return None

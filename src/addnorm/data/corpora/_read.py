@@ -34,7 +34,7 @@ class FileText:
         """The text, a few megabytes at a time, with its line ends unchanged.
 
         Raises:
-            InputError: the file cannot be read, or is not UTF-8; the message has the first wrong byte.
+            InputError: the file cannot be read, is not UTF-8 or has a NUL byte; the message has the first wrong byte.
         """
         return chunks(self.path, self.first, self.end)
 
@@ -55,6 +55,12 @@ def chunks(path: Path, first: int, end: int | None) -> Iterator[str]:
                 # `kept` are bytes of a character that the last chunk cut; an error's position counts from them.
                 data, kept = file.read(size), len(decoder.getstate()[0])
                 text = decoder.decode(data, final=not data)
+                # UTF-16 of English text is UTF-8 with a NUL beside every letter, and so are many files of token ids.
+                if (nul := data.find(b"\0")) >= 0:
+                    at = position + nul
+                    raise InputError(
+                        f"corpus file {path}: expected text, got a NUL byte at offset {at}. {advice(path, at)}"
+                    )
                 position += len(data)
                 if text:
                     yield text

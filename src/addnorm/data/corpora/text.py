@@ -7,6 +7,7 @@ Source: none.
 """
 
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,9 @@ from addnorm.data.corpora import CorpusSpec, Document
 from addnorm.data.corpora._read import FileText, boundary, count_characters, has_text
 from addnorm.data.corpora._split import hold_out, require_held_out
 from addnorm.errors import InputError
+from addnorm.fields import require
+
+_MARKED_UP = (".jsonl", ".json", ".csv", ".tsv", ".html", ".htm", ".xml")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +37,7 @@ class Text(CorpusSpec):
     """A file or folder for evaluation (a published split); all of `path` is then training text."""
 
     def __post_init__(self) -> None:
+        require(self, "path", self.path.strip() != "" and "\0" not in self.path, "a file or folder")
         require_held_out(self)
 
     def documents(self) -> Iterator[Document]:
@@ -56,6 +61,18 @@ class Text(CorpusSpec):
         """Names, sizes and dates of the files."""
         entries = [(name, file.stat().st_size, file.stat().st_mtime_ns) for name, file in self._files()]
         return json.dumps([str(Path(self.path).resolve()), entries])
+
+    def notes(self) -> Iterator[str]:
+        """Files of a folder that are not read, and a file that holds more than text."""
+        for side in ("path", "held_out_path"):
+            given = getattr(self, side)
+            if given and (others := _others(Path(given))):
+                yield (
+                    f"$.corpus.{side}: {len(others)} other file(s) or link(s) of {given} are not read, since they do not end "
+                    f"in .txt, or lead to no file: {', '.join(others[:3])}{', …' if others[3:] else ''}."
+                )
+            elif given and Path(given).suffix.lower() in _MARKED_UP:
+                yield f"$.corpus.{side}: {given} is read as plain text, with its marks and names of fields."
 
     def text_bytes(self) -> int:
         """Bytes of the files."""
@@ -115,6 +132,14 @@ def _require_text(file: Path) -> int:
     if not has_text(file):
         raise InputError(f"corpus file {file}: expected text, got an empty file. Give another.")
     return characters
+
+
+def _others(folder: Path) -> list[str]:
+    """Files and links in a folder that are not read; links to folders are not followed."""
+    walk = os.walk(folder)
+    paths = [Path(root, name) for root, folders, files in walk for name in (*files, *folders)]
+    left = [path for path in paths if not (path.is_file() and path.suffix == ".txt")]
+    return sorted(str(path.relative_to(folder)) for path in left if path.is_symlink() or not path.is_dir())
 
 
 def _text_files(folder: Path) -> dict[str, Path]:

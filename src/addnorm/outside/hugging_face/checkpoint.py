@@ -29,7 +29,7 @@ _WRAPPERS = {
     "_fsdp_wrapped_module": "FSDP",
     "_checkpoint_wrapped_module": "activation checkpointing",
 }
-"""What wrappers of a module add to the names of its weights."""
+"""Wrappers of a module, by what they add to the names of its weights."""
 _ADAPTED = re.compile(r"(^|\.)(base_layer|lora_\w+|base_model\.model)\.")
 _QUANTISED = re.compile(
     r"\.(qweight|qzeros|scales|g_idx|SCB|absmax|weight_packed|weight_scale(_inv)?|quant_state\..+)$"

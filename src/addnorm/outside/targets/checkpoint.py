@@ -126,17 +126,13 @@ def _require_unrelated(model: nn.Module, ignored: list[str], weights: Path) -> N
     modules = dict(model.named_modules())
     prefix = f"{getattr(model, 'base_model_prefix', '')}."
     for name in ignored:
-        parts = (
-            name.removeprefix(prefix).split(".")
-            if name.removeprefix(prefix).split(".")[0] in modules
-            else name.split(".")
-        )
-        inner = next(".".join(parts[:end]) for end in range(len(parts) - 1, -1, -1) if ".".join(parts[:end]) in modules)
         # The innermost module that the model has too. One with parameters of its own computes something else than the module
         # that was saved; a list of layers is longer in the file.
-        module = modules[inner]
-        own = inner and any(True for _ in module.parameters(recurse=False))
-        if not _HARMLESS.search(name) and (own or isinstance(module, nn.ModuleList)):
+        inner = name if name.partition(".")[0] in modules else name.removeprefix(prefix)
+        while inner not in modules:
+            inner = inner.rpartition(".")[0]
+        own = inner and any(True for _ in modules[inner].parameters(recurse=False))
+        if not _HARMLESS.search(name) and (own or isinstance(modules[inner], nn.ModuleList)):
             raise InputError(
                 f"{weights}: {name}: expected a weight of {type(model).__name__} with the settings of config.json, got one "
                 f"that it does not read, although it has {inner}, so that it is another model than was saved."
@@ -195,10 +191,11 @@ def _loaded(folder: Path, name: str, weights: str) -> tuple[nn.Module, list[str]
     """
     types = weight_types(folder)
     cls, config = _class_and_config(folder, name)
-    # config.json may name another type than the file holds, to which Transformers would round the weights.
+    # config.json may name a narrower type than the file holds, to which Transformers would round the weights.
     stored = [getattr(torch, kind) for kind in {*types.values()} & {*FLOATS.values()}]
-    if stored and getattr(config, "dtype", None) not in (None, *stored):
-        config.dtype = functools.reduce(torch.promote_types, stored)
+    named = getattr(config, "dtype", None)
+    if stored and isinstance(named, torch.dtype) and named not in stored:
+        config.dtype = functools.reduce(torch.promote_types, stored, named)
     with (
         quiet_transformers(),
         raised_as_input_error(f"{folder} cannot be loaded as {name}"),

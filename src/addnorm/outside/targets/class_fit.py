@@ -69,11 +69,12 @@ def _classes(transformers: Any, kind: str) -> Iterable[Any]:
     for name in dir(transformers) if prefix else ():
         if name.startswith(prefix) and not name.endswith(("Config", "Tokenizer", "TokenizerFast", "PreTrainedModel")):
             try:
-                cls = getattr(transformers, name, None)
+                cls: Any = getattr(transformers, name, None)
             except Exception:  # noqa: BLE001 - a class's module may fail to import with any exception
                 continue
             # Only of models: stand-ins for classes whose packages are absent raise when their attributes are read.
-            if isinstance(cls, type) and issubclass(cls, transformers.PreTrainedModel) and cls.config_class is config:
+            is_model = isinstance(cls, type) and issubclass(cls, transformers.PreTrainedModel)
+            if is_model and cls.config_class is config:
                 yield cls
 
 

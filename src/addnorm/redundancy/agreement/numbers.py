@@ -4,9 +4,14 @@ from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from addnorm.errors import InputError
 from addnorm.redundancy.execution.copies import copy_of, plain_copy
+
+_PLAIN = (int, float, str, type(None))
+_BOOKKEEPING = ("training", "dtype", "transformers_version", "architectures")
+"""Attributes that change no number that a model computes."""
 
 
 def numbers(model: nn.Module) -> dict[str, Tensor]:
@@ -19,6 +24,24 @@ def unstored_buffers(model: nn.Module) -> dict[str, Tensor]:
     stored = {name for name, _ in _stored(model)}
     return {
         name: each.detach().cpu() for name, each in model.named_buffers(remove_duplicate=False) if name not in stored
+    }
+
+
+def unequal_settings(first: nn.Module, second: nn.Module) -> tuple[str, ...]:
+    """Return the plain attributes of modules of both models, and of their configurations, that differ: a window, an epsilon."""
+    ours, theirs = _settings(first), _settings(second)
+    return tuple(name for name, value in ours.items() if name in theirs and theirs[name] != value)
+
+
+def _settings(model: nn.Module) -> dict[str, object]:
+    owners: list[tuple[str, object]] = [("config.", getattr(model, "config", None))]
+    owners += [(f"{path}." if path else "", module) for path, module in model.named_modules()]
+    return {
+        f"{path}{name}": value
+        for path, owner in owners
+        for name, value in getattr(owner, "__dict__", {}).items()
+        if not name.startswith("_") and name not in _BOOKKEEPING
+        if all(isinstance(leaf, _PLAIN) for leaf in tree_leaves(value))
     }
 
 

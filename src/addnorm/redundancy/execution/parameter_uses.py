@@ -18,45 +18,12 @@ UseKind = Literal["added", "nonlinearly added", "looked up", "joined", "other"]
 
 _AFFINE = frozenset(
     {
-        "view",
-        "_unsafe_view",
-        "reshape",
-        "t",
-        "transpose",
-        "permute",
-        "unsqueeze",
-        "squeeze",
-        "expand",
-        "slice",
-        "select",
-        "split",
-        "split_with_sizes",
-        "chunk",
-        "clone",
-        "_to_copy",
-        "alias",
-        "detach",
-        "repeat",
-        "contiguous",
-        "flip",
-        "roll",
-        "unbind",
-        "movedim",
-        "narrow",
-        "as_strided",
-        "lift_fresh",
-        "neg",
-        "copy",
-        "cat",
-        "stack",
-        "constant_pad_nd",
-        "add",
-        "add_",
-        "sub",
-        "sub_",
-        "rsub",
+        "view", "_unsafe_view", "reshape", "t", "transpose", "permute", "unsqueeze", "squeeze", "expand", "slice",
+        "select", "split", "split_with_sizes", "chunk", "clone", "_to_copy", "alias", "detach", "repeat", "contiguous",
+        "flip", "roll", "unbind", "movedim", "narrow", "as_strided", "lift_fresh", "neg", "copy", "cat", "stack",
+        "constant_pad_nd", "add", "add_", "sub", "sub_", "rsub",
     }
-)
+)  # fmt: skip
 """Operations that are affine in all tensors that they read: other orders and shapes, joins, sums."""
 _CONTRACTIONS = frozenset({"mm", "bmm", "mv", "dot", "addmm", "baddbmm", "addmv", "linear", "convolution"})
 """Operations in which a matrix of numbers is a weight."""
@@ -65,28 +32,12 @@ _FILLED = frozenset({"zeros", "ones", "empty", "full"})
 _LOOKUPS = frozenset({"embedding", "index_select", "index", "gather"})
 _ADDITIONS = frozenset({"add", "add_", "sub", "sub_", "rsub"})
 _BIAS_AT = {
-    "addmm": 0,
-    "baddbmm": 0,
-    "addbmm": 0,
-    "addmv": 0,
-    "_addmm_activation": 0,
-    "linear": 2,
-    "convolution": 2,
-    "_convolution": 2,
-    "mkldnn_convolution": 2,
-    "mkldnn_linear": 2,
-    "layer_norm": 3,
-    "native_layer_norm": 3,
-    "group_norm": 3,
-    "native_group_norm": 2,
-    "batch_norm": 2,
-    "native_batch_norm": 2,
-    "_native_batch_norm_legit": 2,
-    "_native_batch_norm_legit_no_training": 2,
-    "_batch_norm_no_update": 2,
-    "_batch_norm_with_update": 2,
+    "addmm": 0, "baddbmm": 0, "addbmm": 0, "addmv": 0, "_addmm_activation": 0, "linear": 2, "convolution": 2,
+    "_convolution": 2, "mkldnn_convolution": 2, "mkldnn_linear": 2, "layer_norm": 3, "native_layer_norm": 3,
+    "group_norm": 3, "native_group_norm": 2, "batch_norm": 2, "native_batch_norm": 2, "_native_batch_norm_legit": 2,
+    "_native_batch_norm_legit_no_training": 2, "_batch_norm_no_update": 2, "_batch_norm_with_update": 2,
     "cudnn_batch_norm": 2,
-}
+}  # fmt: skip
 """Position of an operation's bias among its arguments."""
 _RECURRENT = frozenset(
     {"mkldnn_rnn_layer", "lstm", "gru", "rnn_tanh", "rnn_relu", "_thnn_fused_lstm_cell", "_cudnn_rnn"}

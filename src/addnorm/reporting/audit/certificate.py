@@ -91,7 +91,7 @@ def difference(comparison: Json, first: str, second: str) -> str:
         return (
             f"{first} and {second} {kind}: parameters are up to {comparison['moved']:.2g} apart, of which "
             f"{comparison['difference']:.2g} is left once what cannot matter is taken out; rounding explains "
-            f"{comparison['bound']:.2g}{outputs}."
+            f"{comparison['bound']:.2g}{outputs}.{_settings(comparison)}"
         )
     if comparison.get("parameters_agree"):
         return (
@@ -125,9 +125,17 @@ def _cause(comparison: Json) -> str:
         return ""
     if comparison.get("unstored"):
         return f". A buffer differs that no file holds: {', '.join(merged_names(comparison['unstored']))}"
-    return (
-        ". With equal parameters they compute differently: compare their settings, such as a norm's epsilon, and hooks"
-    )
+    named = ", ".join(merged_names(comparison.get("settings", ())))
+    look = f"these settings differ: {named}" if named else "compare their code and hooks"
+    return f". With equal parameters they compute differently: {look}"
+
+
+def _settings(comparison: Json) -> str:
+    """A sentence about settings that differ without an effect where it was tested; empty if none does."""
+    if not comparison.get("settings"):
+        return ""
+    named = ", ".join(merged_names(comparison["settings"]))
+    return f" These settings differ and changed nothing at the lengths tested; at others they may: {named}."
 
 
 def _outputs(comparison: Json) -> str:

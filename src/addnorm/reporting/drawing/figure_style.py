@@ -2,7 +2,8 @@
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -32,6 +33,7 @@ CHINESE_FONTS = (
 """Looked for in this order."""
 _LATIN = "DejaVu Sans"
 """Comes with matplotlib."""
+_NAME_LETTERS = 44
 _FIRST_CHINESE = "\u2e80"
 """Unicode's first letter of East Asia; the font above has none of them."""
 
@@ -197,6 +199,12 @@ def _without_offset() -> "ScalarFormatter":
             return [self.fix_minus(f"{value:.{digits}g}") for value in values]
 
     return Whole()
+
+
+def name_rows(axes: Any, heights: Iterable[float], names: Iterable[str]) -> None:
+    """Names beside an axis, in two lines at most: longer ones would leave no room for the axis itself."""
+    folded = (textwrap.wrap(name, _NAME_LETTERS, max_lines=2, placeholder=" …") for name in names)
+    axes.set_yticks(list(heights), ["\n".join(lines) for lines in folded])
 
 
 def finished(figure: "Figure") -> "Figure":

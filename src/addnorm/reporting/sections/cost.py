@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from addnorm.reporting.audit.table import merged_names
-from addnorm.reporting.drawing.figure_style import figure_of, new_figure, tidy
+from addnorm.reporting.drawing.figure_style import figure_of, name_rows, new_figure, tidy
 from addnorm.reporting.figure import Figure, Rows
 from addnorm.reporting.formats.latex import escaped, significant
 from addnorm.reporting.formats.numbers import mean_of_known, quantity, size
@@ -149,7 +149,7 @@ def figure(rows: Sequence[Mapping[str, Any]], t: Phrases) -> "MatplotlibFigure":
                 value = row[name] / UNITS[name]
                 axes.barh(y, value, height=0.55, color="0.75", edgecolor="black", linewidth=0.6)
                 axes.annotate(_short(value), (value, y), (3, 0), textcoords="offset points", va="center", fontsize=7)
-        axes.set_yticks(list(heights), [row["variant"] for row in rows])
+        name_rows(axes, heights, [row["variant"] for row in rows])
         axes.margins(x=0.25)
         axes.set_xlim(left=0)
         axes.locator_params(axis="x", nbins=3)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from addnorm.reporting.drawing.figure_style import figure_of, key_below, new_figure, tidy
+from addnorm.reporting.drawing.figure_style import figure_of, key_below, name_rows, new_figure, tidy
 from addnorm.reporting.figure import Figure, Rows
 from addnorm.reporting.formats.measured import RankingFormats, comparison_text, is_unplanned, missing_verdicts
 from addnorm.reporting.formats.numbers import fixed, interval
@@ -86,10 +86,10 @@ def figure(rows: Sequence[Mapping[str, Any]], t: Phrases) -> "MatplotlibFigure":
             linestyle="",
             zorder=3,
         )
-    axes.set_yticks(list(heights), [row["variant"] for row in rows])
+    name_rows(axes, heights, [row["variant"] for row in rows])
     axes.set_ylim(0.4, len(rows) + 0.6)
     right = axes.secondary_yaxis("right")
-    right.set_yticks(list(heights), [_ranks_and_tier(row) for row in rows])
+    name_rows(right, heights, [_ranks_and_tier(row) for row in rows])
     right.tick_params(length=0, labelsize=8)
     right.spines["right"].set_visible(False)
     title = t("plot.provisional") if any(row["provisional"] for row in rows) else ""

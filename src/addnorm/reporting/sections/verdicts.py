@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from addnorm.reporting.drawing.figure_style import figure_of, key_below, new_figure, tidy
+from addnorm.reporting.drawing.figure_style import figure_of, key_below, name_rows, new_figure, tidy
 from addnorm.reporting.figure import Figure, Rows
 from addnorm.reporting.formats.listing import MOST_CARDS, grouped, matches
 from addnorm.reporting.formats.measured import RankingFormats, in_small_unit
@@ -211,7 +211,7 @@ def figure(rows: Sequence[Mapping[str, Any]], t: Phrases) -> "MatplotlibFigure":
             if row["interval"] is not None:
                 axes.plot([factor * end for end in row["interval"]], [y, y], color="black", linewidth=1.3)
             axes.plot([factor * row["difference"]], [y], markersize=6, **sign(row["verdict"]))
-        axes.set_yticks(list(heights.values()), list(heights))
+        name_rows(axes, heights.values(), heights)
         axes.set_ylim(0.4, len(variants) + 0.6)
         tidy(axes, title=t("plot.versus", name=point_name(reference)) if reference else "", grid="x")
     words = {row["verdict"]: row["verdict_word"] for row in rows if row["verdict"] in _MARKERS}

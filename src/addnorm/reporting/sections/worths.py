@@ -14,6 +14,7 @@ class WorthsSection(Section):
     """Steps to equal loss against the first reference, once all runs have ended."""
 
     order = 48
+    absence = "cost"
     pages = ("ranking",)
     follows = frozenset({"ranking"})
     shows_results = True

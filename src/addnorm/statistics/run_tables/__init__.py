@@ -8,7 +8,6 @@ there are any; all other columns are ignored. With steps, a run may have several
 
 import math
 import re
-import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,11 +19,11 @@ from addnorm.statistics.run_tables.endings import NOT_ENDED, Run, results_of, te
 from addnorm.statistics.run_tables.event_folder import holds_events, read_folder
 from addnorm.statistics.run_tables.files import SUFFIXES, form_of, holds_list
 from addnorm.statistics.run_tables.logs import holds_logs
-from addnorm.statistics.run_tables.numerals import NotANumber, Notation, is_missing, number, stripped, whole
+from addnorm.statistics.run_tables.numerals import NotANumber, Notation, is_missing, number, stripped, visible, whole
 from addnorm.statistics.run_tables.offline_runs import offline_files
 from addnorm.statistics.run_tables.records import PARQUET, Source, is_in_memory, read_records
 from addnorm.statistics.run_tables.trackers import is_database, read_any
-from addnorm.words import Sentence, say
+from addnorm.words import Sentence, listed, say
 
 __all__ = [
     "Run",
@@ -39,8 +38,8 @@ __all__ = [
     "read_sized_runs",
 ]
 
-_OTHER_TABLES = (".xlsx", ".xls", ".ods", ".html", ".feather", ".pkl", ".zip")
-"""Forms that hold tables and are not read; any other file may be a study's by mistake."""
+_SHOWN = 6
+"""Words that a warning names."""
 _SEED = re.compile(r"^\s*s(?:eed)?[\s_=:-]*(?=\d+\s*$)", re.IGNORECASE)
 """Text before the number in `seed0`, `seed=0` and `s0`."""
 
@@ -70,14 +69,14 @@ def is_run_table(source: Source) -> bool:
             holds_events(path) or bool(offline_files(path)) or holds_logs(path)
         )
     form = form_of(path)
-    if path.is_file() and form in _OTHER_TABLES:
+    if form in (*SUFFIXES, PARQUET) or is_database(path):
+        return True
+    if path.is_file() and form != ".json":
         raise InputError(
             f"{path}: expected a table of runs (.csv, .tsv, .jsonl, .json, .parquet, .db) or a folder, got a file of another "
-            "form. Save the table as CSV."
+            f"form. {'Give the folder of its runs.' if form in ('.yaml', '.yml', '.py') else 'Save the table as CSV.'}"
         )
-    return (
-        form in (*SUFFIXES, PARQUET) or is_database(path) or (form == ".json" and path.is_file() and holds_list(path))
-    )
+    return path.is_file() and holds_list(path)
 
 
 def read_runs(source: Source, columns: Mapping[str, str] | None = None) -> tuple[Result, ...]:
@@ -108,7 +107,8 @@ def read_run_table(source: Source, columns: Mapping[str, str] | None = None, *, 
     if path is not None and path.is_dir() and holds_events(path):
         runs, metric, notes = read_folder(path, names)
     else:
-        runs = _runs(*_rows(source, names), names)
+        rows, separator, notes = _rows(source, names)
+        runs = _runs(rows, separator, names)
     if not runs:
         raise InputError(f"{where}: expected a row for each run, got none.")
     results, early = results_of(runs, metric, state_column, all_ended=names.all_ended)
@@ -146,7 +146,7 @@ def read_sized_runs(
         raise InputError(
             f"{source}: expected a table with a row for each run, got a folder of events. Write its runs as a CSV file."
         )
-    rows, separator = _rows(source, names)
+    rows, separator, unread = _rows(source, names)
     _require_sizes(rows)
     by_size: dict[str, list[RunRow]] = {}
     for row in rows:
@@ -156,7 +156,7 @@ def read_sized_runs(
                 f"{row.where}: expected the size or the compute of the run as in other rows, got an empty cell."
             )
         by_size.setdefault(stripped(str(of)) if of is not None else "", []).append(row)
-    made, notes = [], []
+    made, notes = [], list(unread)
     for size, of_size in by_size.items():
         runs = _runs(of_size, separator, names)
         results, early = results_of(runs, names.loss, names.state, all_ended=names.all_ended)
@@ -189,7 +189,7 @@ def read_curves(
         raise InputError(
             f"{source}: expected a table with a row for each run and step, got a folder. Write it as a CSV file."
         )
-    rows, separator = _rows(source, names)
+    rows, separator, unread = _rows(source, names)
     notation = Notation.of((row.loss for row in rows if isinstance(row.loss, str)), separator)
     curves: dict[str, dict[int, dict[float, float]]] = {}
     ended = {}
@@ -213,7 +213,7 @@ def read_curves(
         raise InputError(f"{_place(source)}: expected a row for each run and step, got none with a loss.")
     # A curve is compared as far as it goes, so that no step has to be asked about.
     _, notes = results_of(list(ended.values()), names.loss, names.state, all_ended=True)
-    return curves, names.loss, tuple(notes)
+    return curves, names.loss, (*unread, *notes)
 
 
 def _require_sizes(rows: Sequence[RunRow]) -> None:
@@ -233,15 +233,19 @@ def _place(source: Source) -> str:
     return "table of runs" if is_in_memory(source) else str(source)
 
 
-def _rows(source: Source, names: Names) -> tuple[list[RunRow], str | None]:
+def _rows(source: Source, names: Names) -> tuple[list[RunRow], str | None, list[Sentence]]:
     rows, separator = (
         (read_records(source, names), None)  # type: ignore[arg-type]
         if is_in_memory(source)
         else read_any(Path(source), names)  # type: ignore[arg-type]
     )
-    if not tells_states([row.state for row in rows]) and not names.state:
+    notes = []
+    if not tells_states(words := [row.state for row in rows]) and not names.state:
         rows = [row if row.state is None else replace(row, state=None) for row in rows]
-    return rows, separator
+        unknown = list(dict.fromkeys(str(word) for word in words if not is_missing(word)))
+        if len(unknown) > 1:
+            notes.append(say("states_unknown", words=listed("comma", unknown[:_SHOWN])))
+    return rows, separator, notes
 
 
 def _runs(rows: Sequence[RunRow], separator: str | None, names: Names) -> list[Run]:
@@ -258,6 +262,12 @@ def _last(rows: Sequence[Run]) -> Run:
     """The row of a run's last loss, with the state that its last row tells."""
     if len(rows) == 1:
         return rows[0]
+    if 0 < len(without := [run for run in rows if run.step is None]) < len(rows):
+        run = without[0]
+        raise InputError(
+            f"{run.where}: expected the step of the row, as other rows of variant {run.variant!r} at seed {run.seed} have, got "
+            "none. Write it, or remove the row."
+        )
     at_step: dict[float | None, Run] = {}
     for run in rows:
         first = at_step.setdefault(run.step, run)
@@ -290,9 +300,11 @@ def _run(row: RunRow, names: Names, notation: Notation) -> Run:
         None if is_missing(cell) else _number(cell, name, row.where, Notation("."))
         for name, cell in (("step", row.step), ("compute", row.compute), ("throughput", row.throughput))
     )
-    for name, value in (("compute", compute), ("throughput", throughput)):
-        if value is not None and not (math.isfinite(value) and value > 0):
-            raise InputError(f"{row.where}: expected a positive number in column {name!r}, got {value}.")
+    # A step of nan or inf, or of -1 as some programs write for the end, would be sorted somewhere among the others.
+    for name, value, least in (("step", step, 0.0), ("compute", compute, 5e-324), ("throughput", throughput, 5e-324)):
+        if value is not None and not (math.isfinite(value) and value >= least):
+            kind = "positive number" if least else "step, a number from 0"
+            raise InputError(f"{row.where}: expected a {kind} in column {name!r}, got {value}. Correct the row.")
     return Run(
         where=row.where,
         variant=variant,
@@ -307,10 +319,10 @@ def _run(row: RunRow, names: Names, notation: Notation) -> Run:
 
 
 def _variant(name: object, column: str, where: str) -> str:
-    if isinstance(name, bool) or not isinstance(name, str | int | float) or not stripped(str(name)):
-        raise InputError(f"{where}: expected a name in column {column!r}, got {name!r}. Remove a row that is no run.")
-    # One letter may be written in two ways that look alike, as é is.
-    return unicodedata.normalize("NFC", stripped(str(name)))
+    if not isinstance(name, str | int | float) or not visible(str(name)):
+        got = _shortened(name)
+        raise InputError(f"{where}: expected a name in column {column!r}, got {got}. Remove a row that is no run.")
+    return visible(str(name))
 
 
 def _no_seed(row: RunRow, names: Names) -> InputError:
@@ -328,7 +340,7 @@ def _number(text: object, column: str, where: str, notation: Notation) -> float:
         return number(text, notation)
     except NotANumber as error:
         raise InputError(
-            f"{where}: expected a number in column {column!r}, got {_shortened(text)}. {error or NOT_ENDED}".rstrip()
+            f"{where}: expected a number in column {column!r}, got {_shortened(text)}. {str(error) or NOT_ENDED}"
         ) from None
 
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from addnorm.errors import InputError, did_you_mean
@@ -13,8 +13,24 @@ COSTS = ("size", "compute", "throughput")
 ITEMS = ("item", "document", "task")
 OPTIONAL = ("state", "step", "run", "ended", *COSTS, *ITEMS)
 COLUMNS = (*REQUIRED, *OPTIONAL)
-_STATE_NAMES = ("state", "status", "run_state")
-_STEP_NAMES = ("step", "_step", "global_step", "trainer/global_step", "iteration")
+_STATES = "state status run_state run_status job_state job_status outcome info.status 状态"
+_STEPS = (
+    "step _step global_step trainer/global_step iteration steps iter iters iterations global_steps train_step train_steps "
+    "training_step training_steps num_steps step_# update updates num_updates samples_seen tokens_seen consumed_samples "
+    "consumed_tokens epoch epochs"
+)
+_STATE_NAMES, _STEP_NAMES = tuple(_STATES.split()), tuple(_STEPS.split())
+_ANSWERED = {
+    "finished completed done is_finished is_done": ("finished", "unfinished"),
+    "crashed failed killed exit_code exitcode return_code returncode": ("failed", "finished"),
+    "diverged is_diverged": ("diverged", "finished"),
+}
+_ENDINGS = {name: states for names, states in _ANSWERED.items() for name in names.split()}
+"""The state of a run by yes (or a code other than 0) and by no (or 0), in a column of that name."""
+_YES, _NO = ("true", "yes", "y", "t", "1", "1.0"), ("false", "no", "n", "f", "0", "0.0", "0:0")
+_NO_RUNS = {"", "unnamed:_0", *_STATE_NAMES, *_STEP_NAMES, *_ENDINGS}
+_MOST_SHOWN = 24
+"""Columns that a message names."""
 _USUAL_NAMES = {
     "item": ("item", "item_id", "doc_id", "question_id"),
     "document": ("document",),
@@ -175,29 +191,59 @@ class Names:
         """Columns of a wide table that hold runs, with what their names tell; none if a column tells the variant."""
         if self.run is None or (self.variant in header and "{variant}" in self.run):
             return {}
-        read = {self.variant, self.seed, "", *_STATE_NAMES, *_STEP_NAMES, self.state, self.step}
-        others = [column for column in header if column not in read and column.casefold() not in read]
+        read = {self.variant, self.seed, self.state, self.step}
+        others = [each for each in header if each not in read and _folded(each) not in _NO_RUNS]
+        # W&B's export of a chart has the extremes of a group of runs beside each value.
+        others = [each for each in others if not (each.endswith(("__MIN", "__MAX")) and each[:-5] in header)]
         return {column: parts for column in others if (parts := self.matched(column)) is not None}
 
     def optional(self, known: Mapping[str, Any] | tuple[str, ...], where: str) -> dict[str, str]:
         """The columns of states, steps and what else is read that are there.
 
         Raises:
-            InputError: one that the user named is not there.
+            InputError: one that the user named is not there, or two columns of states are.
         """
         read = {}
         further = ((name, given, _USUAL_NAMES[name]) for name, given in self.further.items())
-        for name, given, usual in (("state", self.state, _STATE_NAMES), ("step", self.step, _STEP_NAMES), *further):
+        usual_names = (
+            ("state", self.state, _STATE_NAMES + tuple(_ENDINGS)),
+            ("step", self.step, _STEP_NAMES),
+            *further,
+        )
+        for name, given, usual in usual_names:
             if given:
                 if given not in known:
                     raise missing({name: given}, known, where)
                 read[name] = given
             elif given is None:
-                by_name = {column.casefold(): column for column in known}
-                there = next((by_name[each] for each in usual if each in by_name), None)
-                if there is not None and there not in self.required.values():
-                    read[name] = there
+                by_name = {_folded(column): column for column in known if column not in self.required.values()}
+                there = [by_name[each] for each in usual if each in by_name]
+                if name == "state" and there[1:] and _folded(there[1]) in _STATE_NAMES:
+                    raise InputError(
+                        f"{where}: expected one column of states, got {there[0]!r} and {there[1]!r}. Name the one that tells "
+                        "which runs have ended with --columns state=NAME, or leave both out with state=."
+                    )
+                if there:
+                    read[name] = there[0]
         return read
+
+
+@lru_cache(maxsize=4096)
+def _folded(column: str) -> str:
+    return column.casefold().replace(" ", "_").replace("-", "_")
+
+
+def ending(column: str, cell: object) -> object:
+    """The word for a run's state that a cell holds; of a column such as `finished` or `exit_code`, that of its answer.
+
+    Example:
+        >>> ending("Crashed", "True"), ending("exit_code", 137), ending("status", "ok")
+        ('failed', 'failed', 'ok')
+    """
+    word, states = str(cell).strip().casefold(), _ENDINGS.get(_folded(column))
+    if states is None or (word not in (*_YES, *_NO) and not (word and "code" in column.casefold())):
+        return cell
+    return states[word in _NO]
 
 
 def missing(lacking: Mapping[str, str], known: Mapping[str, Any] | tuple[str, ...], where: str) -> InputError:
@@ -209,6 +255,9 @@ def missing(lacking: Mapping[str, str], known: Mapping[str, Any] | tuple[str, ..
         where: for the message.
     """
     names = [each for each in known if each]
+    shown = [each if each.isprintable() and len(each) <= 60 else f"{each[:60]!r}" for each in names[:_MOST_SHOWN]]
+    if len(names) > _MOST_SHOWN:
+        shown.append(f"and {len(names) - _MOST_SHOWN} more")
     in_memory = where.startswith("row ")
     *first, last = map(repr, lacking.values())
     wanted = f"{', '.join(first)} and {last}" if first else last
@@ -224,7 +273,7 @@ def missing(lacking: Mapping[str, str], known: Mapping[str, Any] | tuple[str, ..
     if len(lacking) > 1:
         one, it, has, other = ("columns", "they", "have", "other names")
     return InputError(
-        f"{where}: expected {one} {wanted}, got {', '.join(names) or 'none'}.{''.join(meant)} If {it} {has} {other}, give "
+        f"{where}: expected {one} {wanted}, got {', '.join(shown) or 'none'}.{''.join(meant)} If {it} {has} {other}, give "
         f"{named}.{without}"
     )
 

@@ -6,7 +6,9 @@ have ended, since a table of final losses has no more to show.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from addnorm.errors import InputError, did_you_mean
@@ -83,7 +85,8 @@ def results_of(
     Raises:
         InputError: a word that is no state, or a finished run without a loss.
     """
-    results, sentences = [], []
+    results: list[Result] = []
+    sentences = _alike(dict.fromkeys(run.variant for run in runs))
     last: dict[str, float] = {}
     for run in runs:
         if run.step is not None:
@@ -126,6 +129,19 @@ def _unknown(unknown: Mapping[str, Sequence[Run]], longest: float) -> Sentence:
     if len(unknown) > _SHOWN:
         shown.append(say("unknown_more", count=len(unknown) - _SHOWN))
     return say("ending_unknown", runs=listed("comma", shown), last=longest)
+
+
+def _alike(variants: Iterable[str]) -> list[Sentence]:
+    """A warning of names that may be one variant in two spellings."""
+    spelled: dict[str, list[str]] = {}
+    for name in variants:
+        try:
+            key = repr(float(name))
+        except ValueError:
+            key = re.sub(r"[\s_.\-‐-―]+", " ", unicodedata.normalize("NFKC", name).casefold()).strip()
+        spelled.setdefault(key, []).append(name)
+    doubtful = [listed("and", map(repr, names)) for names in spelled.values() if len(names) > 1]
+    return [say("alike_names", names=listed("semicolon", doubtful[:_SHOWN]))] if doubtful else []
 
 
 def _is_finite(loss: float | None) -> bool:

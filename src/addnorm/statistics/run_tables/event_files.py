@@ -83,6 +83,8 @@ def read_events(path: Path) -> EventFile:
             if isinstance(event.get(1), bytes):
                 start = min(start, struct.unpack("<d", event[1])[0])
             for step, tag, value in _scalars(event):
+                if step >= 2**63:  # a signed number, whose sign is its first bit
+                    raise InputError(f"{path}: expected steps from 0, got {step - 2**64} of {tag!r}. Leave it out.")
                 last[tag] = LastValue(step, step, value).after(last.get(tag), repeats=False)
         except (IndexError, struct.error, UnicodeDecodeError, AttributeError, TypeError) as error:
             raise InputError(

@@ -8,7 +8,7 @@ from addnorm.errors import InputError, did_you_mean
 from addnorm.statistics.run_tables.columns import Names
 from addnorm.statistics.run_tables.endings import Run
 from addnorm.statistics.run_tables.event_files import EventFile, LastValue, read_events
-from addnorm.words import Sentence, say
+from addnorm.words import Sentence, listed, say
 
 _EVENTS = "events.out.tfevents.*"
 _RUN = re.compile(r"(?P<variant>.+?)[/_.-]+(?:seed|s)[_=-]?(?P<seed>\d+)(?:-[0-9a-f]{8})?", re.IGNORECASE)
@@ -24,19 +24,20 @@ def holds_events(folder: Path) -> bool:
 
 
 def read_folder(folder: Path, names: Names) -> tuple[list[Run], str, list[Sentence]]:
-    """The runs, the tag that is their loss, and what a reader has to know about resumed ones.
+    """The runs, the tag that is their loss, and what a reader has to know about resumed ones and folders left out.
 
     The newest value of the tag counts; where a later file repeats steps of an earlier one, it replaces them.
 
     Raises:
-        InputError: no such tag, or a folder whose name tells no variant and seed.
+        InputError: no such tag, two folders of one run, or a folder whose name tells no variant and seed.
     """
     by_run: dict[str, list[EventFile]] = {}
     for path in sorted(folder.rglob(_EVENTS)):
         by_run.setdefault(path.parent.relative_to(folder).as_posix(), []).append(read_events(path))
     tags = sorted({tag for files in by_run.values() for file in files for tag in file.last})
     tag = _tag(tags, names, folder)
-    runs, resumed = [], []
+    runs, notes, left_out = [], [], []
+    where: dict[tuple[str, int], str] = {}
     for name, files in by_run.items():
         newest: LastValue | None = None
         for file in sorted(files, key=lambda file: (file.start, file.path.name)):
@@ -44,12 +45,26 @@ def read_folder(folder: Path, names: Names) -> tuple[list[Run], str, list[Senten
                 newest = file.last[tag].after(newest, repeats=True)
         if newest is None:
             continue
+        if names.run is not None and len(by_run) > 1 and names.matched(name) is None:
+            left_out.append(name)
+            continue
         variant, seed = run_named(name, names, folder)
+        if (other := where.setdefault((variant, seed), name)) != name:
+            raise InputError(
+                f"{folder / name}: expected one run of variant {variant!r} at seed {seed}, got a second one beside {other}. "
+                "Keep the folder of the run that ended."
+            )
         step = None if names.step == "" else newest.step
         runs.append(Run(where=str(folder / name), variant=variant, seed=seed, loss=newest.value, step=step))
         if newest.replaced is not None:
-            resumed.append(say("resumed", run=name, replaced=newest.replaced, step=newest.step))
-    return runs, tag, resumed
+            notes.append(say("resumed", run=name, replaced=newest.replaced, step=newest.step))
+    if left_out and not runs:
+        run_named(left_out[0], names, folder)  # refuses it
+    if left_out:
+        notes.append(
+            say("folders_left_out", count=len(left_out), runs=listed("comma", left_out[:3]), form=names.run or "")
+        )
+    return runs, tag, notes
 
 
 def _tag(tags: Iterable[str], names: Names, folder: Path) -> str:
@@ -70,8 +85,11 @@ def run_named(run: str, names: Names, folder: Path) -> tuple[str, int]:
     Raises:
         InputError: the name has another form.
     """
-    pattern = _RUN if names.run is None else _pattern(names.run)
-    named = pattern.fullmatch(run)
+    if names.run is not None and not ("{variant}" in names.run and "{seed}" in names.run):
+        raise InputError(
+            f"columns: expected run={{variant}}_{{seed}} or another form with both, got run={names.run!r}."
+        )
+    named = _RUN.fullmatch(run) if names.run is None else names.matched(run)
     if named is None:
         form = "variant and seed, such as deep/seed-0 or deep-s0" if names.run is None else repr(names.run)
         raise InputError(
@@ -79,11 +97,3 @@ def run_named(run: str, names: Names, folder: Path) -> tuple[str, int]:
             "'run={variant}_{seed}', where * stands for anything else."
         )
     return named["variant"], int(named["seed"])
-
-
-def _pattern(form: str) -> re.Pattern[str]:
-    for part in ("{variant}", "{seed}"):
-        if form.count(part) != 1:
-            raise InputError(f"columns: expected run={{variant}}_{{seed}} or another form with both, got run={form!r}.")
-    escaped = re.escape(form).replace(r"\{variant\}", "(?P<variant>.+?)").replace(r"\{seed\}", r"(?P<seed>\d+)")
-    return re.compile(escaped.replace(r"\*", "[^/]*"))

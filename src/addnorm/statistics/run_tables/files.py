@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from addnorm.errors import InputError
-from addnorm.statistics.run_tables.columns import Names, RunRow, missing
+from addnorm.statistics.run_tables.columns import Names, RunRow, ending, missing
 from addnorm.statistics.run_tables.numerals import is_missing, stripped
 
 SEPARATED = (".csv", ".tsv", ".txt", ".md")
 SUFFIXES = (*SEPARATED, ".jsonl", ".ndjson")
 _GZIP = b"\x1f\x8b"
 _SWANLAB = ["run_id", "experiment_name", "description", "project", "workspace", "timestamp", "logdir", "url"]
-"""First columns of the CSV writer of SwanLab. A later run adds a column to the header, and no cell to the rows before."""
+"""First columns of SwanLab's CSV writer. For a later run it adds a column to the header, and no cell to the rows before."""
 _ZIP = b"PK\x03\x04"
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _SEPARATORS = (",", ";", "\t", "|", " ")
@@ -149,7 +149,10 @@ def _separated(text: str, path: Path, names: Names, usual: str) -> tuple[list[Ru
                 rows += _of_runs(row, names, wide, where)
                 continue
             cells = cells if width == len(header) else [*cells[:width], str(row[names.variant])]
-            rows.append(RunRow(where, **{name: cells[place] for name, place in places.items()}))
+            known: dict[str, Any] = {name: cells[place] for name, place in places.items()}
+            if "state" in known:
+                known["state"] = ending(header[places["state"]], known["state"])
+            rows.append(RunRow(where, **known))
     if header is None:
         raise InputError(f"{path}, line 1: expected the names of the columns, got an empty file.")
     return rows, separator
@@ -223,7 +226,7 @@ def _require_once(columns: Iterable[str], header: Sequence[str], where: str) -> 
 def _of_runs(row: Mapping[str, Any], names: Names, wide: Mapping[str, Mapping[str, str]], where: str) -> list[RunRow]:
     """The runs of one row of a wide table, whose columns are runs; an empty cell is no run."""
     known = tuple(row)
-    further = {name: row[column] for name, column in names.optional(known, where).items()}
+    further = _meant(names.optional(known, where), row)
     made = []
     for column, parts in wide.items():
         if is_missing(row[column]):
@@ -260,18 +263,27 @@ def rows_of_object(record: Any, names: Names, where: str) -> list[RunRow]:
         InputError: not an object, or one without a column that is read.
     """
     if not isinstance(record, Mapping):
-        raise InputError(f"{where}: expected an object with {', '.join(names.required.values())}, got {record!r}.")
+        got = repr(record) if len(repr(record)) <= 60 else f"{repr(record)[:60]}…"
+        raise InputError(f"{where}: expected an object with {', '.join(names.required.values())}, got {got}.")
     cells = dict(zip(names.spelled([*map(str, record)]), record.values(), strict=False))
     if any(isinstance(value, Mapping) for value in cells.values()):
-        cells = dict(_flat(cells))
+        flat = list(_flat(cells))
+        cells = dict(flat)
+        _require_once(cells.keys() & names.required.values(), [name for name, _ in flat], where)
     cells = names.joined(cells)
     if wide := names.runs_in(tuple(cells)):
         return _of_runs(cells, names, wide, where)
-    without = [name for name, value in cells.items() if value is None and name != names.loss]
-    if lacking := names.lacking(cells.keys() - without):
+    if lacking := names.lacking(cells):
         raise missing(lacking, cells, where)
-    columns = {**names.required, **names.optional(cells, where)}
-    return [RunRow(where, **{name: cells[column] for name, column in columns.items()})]
+    return [RunRow(where, **_meant({**names.required, **names.optional(cells, where)}, cells))]
+
+
+def _meant(columns: Mapping[str, str], cells: Mapping[str, Any]) -> dict[str, Any]:
+    """The cells of a row by what they mean."""
+    made = {name: cells[column] for name, column in columns.items()}
+    if "state" in made:
+        made["state"] = ending(columns["state"], made["state"])
+    return made
 
 
 def _flat(record: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
@@ -296,8 +308,10 @@ def decoded(text: str, where: str) -> Any:
     try:
         return json.loads(text, object_pairs_hook=_without_repeats, parse_float=_exact)
     except json.JSONDecodeError as error:
-        line = "" if ", line " in where else f", line {error.lineno}"
-        raise InputError(f"{where}{line}: expected JSON, got an error: {error.msg}.") from error
+        line, advice = "", "Write each object in a line of its own."
+        if ", line " not in where:
+            line, advice = f", line {error.lineno}", "Write a list of objects; a file with one in each line is .jsonl."
+        raise InputError(f"{where}{line}: expected JSON, got an error: {error.msg}. {advice}") from error
     except (_Repeated, RecursionError, ValueError) as error:
         raise InputError(f"{where}: expected one row of plain values, got {error}.") from error
 

@@ -1,17 +1,19 @@
-"""Logs of training scripts that print their evaluations: modded-nanogpt and those made from it, and nanochat.
+"""Logs of training scripts that print their evaluations: modded-nanogpt and those made from it, nanochat, and nanoGPT.
 
     step:1390/1390 val_loss:3.2775 train_time:79532ms step_avg:57.22ms        modded-nanogpt, parameter-golf
     Step 05000 | Validation bpb: 0.812345                                     nanochat; with `step 05000/05000 (100.00%) | …`
+    step 2000: train loss 1.7648, val loss 1.8857                             nanoGPT
 
 A folder has one file per run. Numbers are named as the line names them (`val_loss`, `train_time`), those of nanochat `val/bpb`
 and `core_metric`, as it names them for W&B. The last value counts. A run whose last evaluation is before the last step that the
-log announces has not ended.
+log announces has not ended; where it announces none, as that of nanoGPT, the last steps of all runs are compared.
 
-Source: KellerJordan/modded-nanogpt, `train_gpt.py`; karpathy/nanochat, `scripts/base_train.py`.
+Source: KellerJordan/modded-nanogpt, `train_gpt.py`; karpathy/nanochat, `scripts/base_train.py`; karpathy/nanoGPT, `train.py`.
 Differs from the source: nothing.
 """
 
 import re
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,8 @@ from addnorm.errors import InputError, did_you_mean
 from addnorm.statistics.run_tables.files import read_text
 
 _EVALUATED = re.compile(r"^step:(?P<step>\d+)/(?P<steps>\d+)\s(?P<rest>.*\bval_\w+:.*)$", re.MULTILINE)
-_NUMBER = re.compile(r"\b([a-z]\w*):(-?(?:\d+\.?\d*(?:e[+-]?\d+)?|nan|inf))(?:ms|s)?(?=\s|$)")
+_NUMBER = re.compile(r"\b([a-z]\w*):(-?(?:\d+\.?\d*(?:e[+-]?\d+)?|nan|inf))(?:ms|s)?(?=\s|$)", re.IGNORECASE)
+_NANOGPT = re.compile(r"^step (?P<step>\d+): train loss (?P<train>\S+), val loss (?P<val>\S+)$", re.MULTILINE)
 _NANOCHAT = re.compile(r"^Step (?P<step>\d+) \| (?P<name>Validation bpb|CORE metric): (?P<value>\S+)$", re.MULTILINE)
 _NANOCHAT_STEPS = re.compile(r"^step \d+/(?P<steps>\d+) \(", re.MULTILINE)
 _NAMES = {"Validation bpb": "val/bpb", "CORE metric": "core_metric"}
@@ -43,7 +46,7 @@ def read_logs(folder: Path, metric: str) -> list[tuple[str, dict[str, Any]]]:
     has not ended.
 
     Raises:
-        InputError: no log has the metric.
+        InputError: no log has the metric, or one holds two runs.
     """
     rows, known = [], set()
     for path in log_files(folder):
@@ -52,10 +55,16 @@ def read_logs(folder: Path, metric: str) -> list[tuple[str, dict[str, Any]]]:
         with_metric = [each for each in found if metric in each[2]]
         if not found:
             continue
+        for (before, steps, _), (after, *_) in pairwise(found):
+            if steps is not None and before >= steps > after:
+                raise InputError(
+                    f"{path}: expected one run, got a second one: step {after} behind the last one, {steps}. Give each run a "
+                    "file of its own."
+                )
         step, steps, values = (with_metric or found)[-1]
-        ended = steps is None or step >= steps
+        state = None if steps is None else "finished" if step >= steps else "unfinished"
         cells = {"run_name": path.relative_to(folder).with_suffix("").as_posix(), "step": step, metric: None, **values}
-        rows.append((str(path), {**cells, "state": "finished" if ended else "unfinished"}))
+        rows.append((str(path), {**cells, "state": state}))
     if metric not in known:
         raise InputError(
             f"{folder}: expected a number {metric!r} in the logs, got {', '.join(sorted(known)) or 'none'}."
@@ -76,6 +85,10 @@ def _evaluations(text: str) -> list[tuple[int, int | None, dict[str, str]]]:
     found: list[tuple[int, int | None, dict[str, str]]] = [
         (int(line["step"]), int(line["steps"]), dict(_NUMBER.findall(line["rest"])))
         for line in _EVALUATED.finditer(text)
+    ]
+    found += [
+        (int(line["step"]), None, {"train_loss": line["train"], "val_loss": line["val"]})
+        for line in _NANOGPT.finditer(text)
     ]
     steps = [int(line["steps"]) for line in _NANOCHAT_STEPS.finditer(text)]
     last = steps[-1] if steps else None

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-_INVISIBLE = "\ufeff\u200b\u200c\u200d\u2060\u200e\u200f\u00ad"
+_INVISIBLE = "\x1a\ufeff\u200b\u200c\u200d\u2060\u200e\u200f\u00ad"
 _OF_LISTS = "A cell holds one number: write the last one of the list, or a row for each step."
 _BLANK = _INVISIBLE + string.whitespace + "\u00a0\u2028\u2029\u202f\u3000\x85"
 _SPACES = re.compile(r"[\u00a0\u2000-\u200a\u202f\u205f\u3000\u2028\u2029]")
@@ -120,14 +120,24 @@ def stripped(text: str) -> str:
     return text.strip(_BLANK)
 
 
+def visible(text: str) -> str:
+    """The text with plain spaces, without invisible characters and spaces at its ends; a letter in its composed form.
+
+    Example:
+        >>> visible("pre\u200bnorm, 2\u00a0layers ")
+        'prenorm, 2 layers'
+    """
+    shown = _SPACES.sub(" ", text).translate(dict.fromkeys(map(ord, _INVISIBLE)))
+    return unicodedata.normalize("NFC", stripped(shown))
+
+
 def cleaned(text: str) -> str:
     """The text without invisible characters and outer spaces, digits of other scripts as 0 to 9."""
     text = stripped(text)
     if text.isascii():
         return text
-    text = _SPACES.sub(" ", text).translate(_SAME).translate(dict.fromkeys(map(ord, _INVISIBLE)))
-    # Not `unicodedata.normalize`: it makes 10² into 102.
-    return "".join(str(unicodedata.decimal(each, each)) for each in text).strip()
+    # Not NFKC: it makes 10² into 102.
+    return "".join(str(unicodedata.decimal(each, each)) for each in visible(text).translate(_SAME))
 
 
 def is_missing(value: object) -> bool:
@@ -154,6 +164,8 @@ def _float(text: str) -> float:
         raise NotANumber("Write a number.") from None
     if math.isinf(read) and any(digit in text for digit in "0123456789"):
         raise NotANumber("It is too large for a float: write inf for a run that diverged.")
+    if not read and re.match(r"[+-]?[0.]*[1-9]", text):
+        raise NotANumber("It is too small for a float: write 0.")
     return read
 
 
@@ -168,4 +180,4 @@ def _advice(text: str) -> str:
         return "A row is one run, with one value and no spread: give every run a row."
     if re.fullmatch(r"[+-]?[\d.,]+\s*[^\W\d]+.*", text):
         return "Write the number without a unit."
-    return ""
+    return "Write the number alone." if any(map(str.isdigit, text)) and "#" not in text else ""

@@ -270,6 +270,11 @@ def _costs_of_runs(folder: StudyFolder, *, time: bool) -> dict[str, float]:
 
 def columns_of_no_table(path: Path, given: str = "columns are given") -> InputError:
     """The error for columns, or what they hold, that are named for results of addnorm's own form."""
+    if path.is_dir() and not (path / "study.json").exists():
+        return InputError(
+            f"{path}: expected a table of runs where {given}, got a folder without TensorBoard events, runs of W&B or SwanLab, "
+            "or logs of modded-nanogpt, nanoGPT or nanochat. Write the runs as one table, such as a CSV file."
+        )
     return InputError(
         f"{path}: expected a table of runs where {given}, got addnorm's own results. Leave the columns out."
     )

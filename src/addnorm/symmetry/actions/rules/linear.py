@@ -24,8 +24,11 @@ _UNSEEN = 1e-9
 
 @rule("linear")
 def linear(call: Call) -> State:
-    """x W^T + c."""
-    return mapped(call.system, call.operand("input"), call.operand("weight"), call.optional("bias"))
+    """x W^T + c. Constant zeros, as at the start of a recurrence, ask nothing of the weight."""
+    data, bias = call.operand("input"), call.optional("bias")
+    if bias is None and data.constant and not bool(data.number.any()):
+        return Fixed(constant=True)
+    return mapped(call.system, data, call.operand("weight"), bias)
 
 
 @rule("addmm")
@@ -61,8 +64,8 @@ def transposed(operand: Operand) -> Operand:
     return Operand(operand.number.T, state)
 
 
-def mapped(system: System, data: Operand, weight: Operand, bias: Operand | None) -> Value | Fixed:
-    """Apply a linear map to the last axis; constant zeros, as at the start of a recurrence, ask nothing of the weight.
+def mapped(system: System, data: Operand, weight: Operand, bias: Operand | None) -> Value:
+    """Apply a linear map to the last axis.
 
     Raises:
         NoRule: the weight depends on data, or the last axis holds numbers of several data.
@@ -70,8 +73,6 @@ def mapped(system: System, data: Operand, weight: Operand, bias: Operand | None)
     if not isinstance(weight.state, Weight) and not weight.constant:
         raise NoRule
     lead = data.number.shape[:-1]
-    if bias is None and data.constant and not bool(data.number.any()):
-        return Fixed(constant=True)
     if isinstance(data.state, Fixed):
         return _map(system, None, None, weight, bias, lead)
     if not isinstance(data.state, Value):
