@@ -170,7 +170,10 @@ def _gauges(run: Json) -> str:
     if not run.get("gauges"):
         return ""
     absorbed = run.get("absorbed_by", {})
-    named = [f"{group} ({', '.join(absorbed[group])})" if absorbed.get(group) else group for group in run["gauges"]]
+    named = [
+        f"{group} ({', '.join(map(translated, absorbed[group]))})" if absorbed.get(group) else group
+        for group in run["gauges"]
+    ]
     return (
         f"Gauges: {', '.join(named)}. Other parameters can absorb every change of them, so their values say "
         "nothing alone: read the shares and the weights free of scale of `addnorm inspect`."
