@@ -433,7 +433,7 @@ OBJECTS: dict[str, tuple[type, str, dict[str, Any], str]] = {
     "audit_diff": (
         Equivalence,
         "a b equivalent difference parameter bound moved parameters_agree outputs_agree output_difference output_bound "
-        "output_integers_changed same_computation inputs reordered rounded_to unstored weights",
+        "output_integers_changed same_computation inputs reordered rounded_to unstored settings weights",
         {
             "a": _about(_of("model"), "The first model."),
             "b": _about(_of("model"), "The second model."),
