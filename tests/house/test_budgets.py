@@ -20,13 +20,13 @@ ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src" / "addnorm"
 SMALL = 40
 MOST = {
-    "lines without comments": 104700,  # wanted: 70500; rooms of new subjects since: 19300
-    "percent of files of at most 40 lines": 19.1,  # wanted: 8
+    "lines without comments": 106730,  # wanted: 70500; rooms of new subjects since: 21300
+    "percent of files of at most 40 lines": 14.6,  # wanted: 8
     "files in one folder": 25,
     "lines of the longest file": 400,
     "class names with several meanings": 8,  # wanted: 0
 }
-LEAST = {"percent of lines that are comments": 2.0}
+LEAST = {"percent of lines that are comments": 2.5}
 MOST_STAYS = {
     "query to kernel": 22,  # the table of launches is one of them, and the way taken, which is told, another
     "bias to verdict": 32,
