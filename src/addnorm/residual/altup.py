@@ -3,10 +3,10 @@ r"""AltUp as it is shipped: alternating updates with weights by the active strea
     X_0 = x;  X_i = E_i x * rms(x) / rms(E_i x)        x: embeddings; E = 1 at initialisation
     g(v) = tanh(R_l N(v) / d)
     Z_i = X_i + sum_j (P_l g(X_a))_ij X_j        before layer l; P = 0 at initialisation
-    A = (Z_a + f(Z_a) + n + N(B_l D_l n)) / sqrt(2);  n = N(Z_a)        its first branch, if residual.rank > 0
+    A = (Z_a + f(Z_a) + n + N(B_l D_l n)) / sqrt(2);  n = N(Z_a)        if residual.rank
     A <- A + f(A)        its other branches
     X_i <- Z_i + (1 + (C_l g(A))_i) (A - Z_a)        C = 0 at initialisation
-    X_i <- X_i + f(s * X_a), i > 0        its last branches, if residual.late > 0; s = 1 at initialisation
+    X_i <- X_i + f(s * X_a), i > 0;  s = 1 at initialisation        if residual.late
     x = mean_i Y_i;  Y_0 = X_0;  Y_i = U_i X_i * rms(X_0) / rms(U_i X_i)        at the close; U = 1 at initialisation
 
 a is residual.active, d the width.
