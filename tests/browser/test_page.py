@@ -376,7 +376,7 @@ def test_a_table_is_as_wide_as_its_columns(tmp_path, window):
     """Other than one of verdicts, whose intervals have the rest of the page: see test_lists_and_zoom.py."""
     made_study.finished(tmp_path / "study")
     seen = window(tmp_path / "study").go("/ranking")
-    assert seen.tab.locator(".wide table").count() == 3
+    assert seen.tab.locator(".wide table").count() == 4
     assert seen.tab.evaluate(STRETCHED) == 0
 
 

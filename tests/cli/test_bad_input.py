@@ -309,9 +309,15 @@ def test_export_of_what_is_no_run(finished: Path, refused: Callable[..., str]) -
     assert Path("s.yaml").read_text(encoding="utf-8") == STUDY
 
 
-@pytest.mark.parametrize("command", ["status", "rank", "reindex"])
+@pytest.mark.parametrize("command", ["status", "reindex"])
 def test_a_file_is_no_folder_of_runs(command: str, refused: Callable[..., str]) -> None:
     saying("s.yaml holds no study", refused(command, write("s.yaml", STUDY)))
+
+
+def test_a_study_file_is_no_table_of_runs(refused: Callable[..., str]) -> None:
+    message = refused("rank", write("s.yaml", STUDY))
+    saying("s.yaml: expected a table of runs", message)
+    saying("Give the folder of its runs.", message)
 
 
 @pytest.mark.parametrize("place", ["s.yaml", "s.yaml/below", "/dev/null/below"])

@@ -238,7 +238,8 @@ NOT_DERIVED = {
         *("admin", "alternating", "attention", "cross", "dense", "dynamic_dense", "lambdas"),
         *("layer_scale", "low_rank", "schedule", "siamese", "streams"),
         *("block_attention", "hyper_connections", "initial_state", "kronecker_streams"),
-        *("affine", "gated_streams", "none", "orthogonal_streams", "stream_weight", "variance_keeping", "wide"),
+        *("affine", "altup", "gated_streams", "none", "orthogonal_streams", "stream_weight"),
+        *("variance_keeping", "wide"),
     },
 }
 """Mechanisms whose counts nobody has derived by hand. Both methods must agree on them."""
