@@ -124,7 +124,7 @@ def gauges(
     Example:
         >>> import addnorm
         >>> spec = addnorm.preset("llama", vocab=64, width=32, depth=2, heads=2, hidden=64, max_seq=16, residual="rezero")
-        >>> gauges(spec, {"alpha": ["residual.alpha.0"], "gains": ["final_norm.weight"]})
+        >>> gauges(spec, {"alpha": ["residual.alpha"], "gains": ["final_norm.weight"]})
         {'alpha': ('learned factor of a branch',), 'gains': ('gain into the next matrix',)}
     """
     for depth in dict.fromkeys((min(spec.depth, 3), spec.depth)):
