@@ -4,6 +4,7 @@ import importlib.util
 import re
 import shlex
 from collections.abc import Iterator
+from glob import glob
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +58,9 @@ def test_every_line_works(page: str, language: str, capsys: pytest.CaptureFixtur
             Path("momentum.yaml").write_text(match[1], encoding="utf-8")
             continue
         remove_plugin("momentum")  # each command is a process of its own
+        words = [name for word in shlex.split(match[2])[1:] for name in glob(word) or [word]]  # as a shell does
         with workers_here():
-            code = main([*shlex.split(match[2])[1:], "--lang", language])
+            code = main([*words, "--lang", language])
         out, err = capsys.readouterr()
         assert code == 0, f"{match[2]}: {err}"
         ran.append((match[2].split()[1], out))
