@@ -113,7 +113,7 @@ def test_a_norm_on_a_stream_that_is_not_there_is_refused() -> None:
 def test_no_coefficient_is_taken_for_a_matrix() -> None:
     """Two axes, of sites and streams or of sites and sources, are no reason for weight decay."""
     # Of vectors to vectors or to numbers, and so matrices.
-    maps = {*"weight up down gate narrow wide inject close_weight entry exit router".split()}
+    maps = {"weight", "up", "down", "gate", "narrow", "wide", "inject", "close_weight", "entry", "exit", "router"}
     for residual in ROOMS["residual"].kinds():
         model = spec(residual).build()
         role = roles(model)
