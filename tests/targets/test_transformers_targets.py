@@ -238,7 +238,7 @@ def test_a_damaged_checkpoint_is_named(saved: Path, fields: dict[str, Any], said
 def test_missing_and_torn_files_are_named(saved: Path):
     whole = (saved / "model.safetensors").read_bytes()
     (saved / "model.safetensors").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(InputError, match="cannot be loaded as BertModel"):
+    with pytest.raises(InputError, match=r"model\.safetensors: expected tensors, got an error"):
         resolve(saved)
     (saved / "model.safetensors").unlink()
     with pytest.raises(InputError, match="expected weights in one of"):
