@@ -17,6 +17,7 @@ from addnorm.data.tokenizers import TokenizerSpec
 from addnorm.data.tokenizers.bpe import Bpe, BpeTokenizer
 from addnorm.data.tokenizers.bytes import Bytes
 from addnorm.data.tokenizers.pretrained import Pretrained
+from addnorm.errors import InputError
 from addnorm.study.definition import RunSpec, Training
 from addnorm.training.loop import Trainer
 from addnorm.training.objective import metrics
@@ -195,4 +196,5 @@ class TestUnknown:
         assert dataset_of(other, tokenizer, "cafe\u0301 " * 60).byte_lengths is None
 
     def test_bytes_that_are_text_and_separator_at_once(self, tmp_path: Path) -> None:
-        assert dataset_of(tmp_path, Bytes(), b"one\0two\n" * 20).byte_lengths is None
+        with pytest.raises(InputError, match="got a NUL byte at offset 3"):
+            dataset_of(tmp_path, Bytes(), b"one\0two\n" * 20)
