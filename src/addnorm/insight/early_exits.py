@@ -69,22 +69,26 @@ def early_exits(
     model.eval()
     try:
         with torch.no_grad():
-            made = dict(_of_ours(model, tokens) if isinstance(model, Transformer) else _of_others(model, tokens))
+            # The whole model comes first, and no more than two sets of predictions are in memory: of a large vocabulary, all
+            # exits together would be gigabytes.
+            predicted = _of_ours(model, tokens) if isinstance(model, Transformer) else _of_others(model, tokens)
+            layers, whole = next(predicted)
+            exits = [_exit(layers, whole, whole, targets)]
+            exits += (_exit(layers, made, whole, targets) for layers, made in predicted)
     finally:
         model.train(training)
-    whole = made[max(made)]
-    return [_exit(layers, made[layers], whole, targets) for layers in sorted(made)]
+    return exits[::-1]
 
 
 def _of_ours(model: Transformer, tokens: Tensor) -> Iterator[tuple[int, Tensor]]:
-    """Predictions by the number of layers that have run, as logarithms of probabilities in float64."""
+    """The number of layers that have run, from the last, and logarithms of the predicted probabilities in float64."""
     trace = Trace()
     model(tokens, trace=trace)
     assert trace.entry is not None  # filled by every traced pass
     if model.read_out(trace.entry).shape[-1] != model.spec.vocab:
         raise InputError(f"{type(model).__name__}: expected logits, got embeddings of tokens, which predict none.")
     ends = {site.site.layer + 1: site.after for site in trace.sites}
-    for layers, stream in ({0: trace.entry} | ends).items():
+    for layers, stream in reversed(({0: trace.entry} | ends).items()):
         yield layers, _predictions(model.read_out(stream))
 
 
@@ -101,7 +105,7 @@ def _of_others(model: nn.Module, tokens: Tensor) -> Iterator[tuple[int, Tensor]]
     entry = _streams(entries[0])[0]
     if [each.shape for each in _streams(outputs[0])] == [entry.shape]:
         outputs.insert(0, tree_map(lambda value: entry if isinstance(value, Tensor) else value, outputs[0]))
-    for number, output in enumerate(outputs, len(layers) + 1 - len(outputs)):
+    for number, output in zip(range(len(layers), -1, -1), reversed(outputs), strict=False):
         with returning(layers, output):  # the whole of it: some layers return more than the stream
             logits = logits_of(model, tokens)
         if number == len(layers) and not torch.allclose(logits, whole, rtol=1e-3, atol=1e-5):

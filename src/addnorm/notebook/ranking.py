@@ -1,8 +1,6 @@
 """Rankings as a notebook shows them, and `addnorm.rank`, which returns them."""
 
 from collections.abc import Callable
-
-# The sections of pages draw a ranking; they are imported when one is drawn, since most rankings are read by programs.
 from dataclasses import dataclass, fields, replace
 from functools import wraps
 from html import escape
@@ -17,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+# The sections of pages draw a ranking; its methods import them, since most rankings are read by programs.
 @dataclass(frozen=True, kw_only=True, repr=False)
 class StudyRanking(Ranking):
     """A `Ranking` that a notebook shows as a table, that draws its figure, and whose `print` is the text of `addnorm rank`.

@@ -159,7 +159,7 @@ def weight_types(folder: Path) -> dict[str, str]:
         if name.endswith("weight") and bits and int(bits[0]) <= 8:
             raise InputError(
                 f"{folder}: {name}: expected numbers of 16 bits or more, got {kind}: quantised weights. Give "
-                " the checkpoint that they were made of."
+                "the checkpoint that they were made of."
             )
     return types
 
