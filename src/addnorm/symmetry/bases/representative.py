@@ -176,15 +176,14 @@ def equal_up_to(model: nn.Module, other: nn.Module, inputs: Any, *, observe: Obs
     as_stored = _distance(weights, others)
     for each in (weights, others):
         settle(found, each)
-    one, two = weights, others
     apart = [
         name
-        for name in one
-        if float((one[name] - two[name]).norm()) > _SAME * float(one[name].norm() + two[name].norm())
+        for name, own in weights.items()
+        if float((own - others[name]).norm()) > _SAME * float(own.norm() + others[name].norm())
     ]
     return WeightDistance(
         as_stored=as_stored,
-        canonical=_distance(one, two),
+        canonical=_distance(weights, others),
         families=tuple(found.sizes()),
         apart=tuple(apart),
     )
