@@ -86,9 +86,6 @@ def models() -> list[tuple[str, ModelSpec, bool, bool]]:
             chosen["column"] = "none"
         if chosen["body"] in ("squared ReLU units", "softpick"):
             chosen["sink"] = "none"
-        kept = chosen["residual"] == "replay" or chosen["scores"] != "own" or chosen["body"] == "capped scores"
-        if chosen["sink"] == "query" and kept:
-            chosen["sink"] = "logit"
         norm = chosen["qk_norm"]
         parts: dict[str, Any] = {"qk_norm": None if norm is None else ROOMS["norm"].make(norm)}
         for room in ROOMS_APART:

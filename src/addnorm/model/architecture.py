@@ -21,7 +21,6 @@ from addnorm.model.feed_forward import Activation, PlainActivation
 from addnorm.model.forgetting import Forgetting, require_forgetting
 from addnorm.model.forward_context import ACROSS_LAYERS, Implementation
 from addnorm.model.gau import require_one_head
-from addnorm.model.query_sink import require_query_sink
 from addnorm.model.scaling import Scaling
 from addnorm.model.sharing import LayerSharing
 from addnorm.norm import NormSpec
@@ -175,11 +174,6 @@ class Architecture:
             require_forgetting(self.objective, self.attention)
         if self.convolution is not None:
             require_convolution(self.convolution, self.residual, self.block.kind, self.site_plans)
-        if self.sink.reads_queries:
-            own, replays = isinstance(self.scores, Own), self.residual.replays
-            require_query_sink(
-                self.sink.kind, own_scores=own, replays=replays, cap=self.score_cap, attention=self.attention
-            )
 
     def _require_branches(self) -> None:
         """Raises:

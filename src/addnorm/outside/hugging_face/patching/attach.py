@@ -182,7 +182,7 @@ def _require_supported(starts: Mapping[str, Start]) -> None:
     values: Any = starts["values"].spec if "values" in starts else None
     if values is not None and values.reads_tokens:
         raise InputError(
-            f"values: expected values that earlier layers computed, got {values.kind!r}, which reads tokens, and an attention "
+            f"values: expected values that earlier layers computed, got {values.kind!r}, which reads tokens or queries, and an attention "
             "function does not see them. Take 'first'."
         )
 
