@@ -347,6 +347,14 @@ class NormedValues(Direct):
         return super().attend(layer, h, q, k, rms(v, self.ours.values.eps))
 
 
+class DepthAttention(Direct):
+    def attend(self, layer: int, h: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        self.carried = [(k, v)] if layer == 0 else [*self.carried, (k, v)]
+        keys, values = (torch.stack(each, -2) for each in zip(*self.carried, strict=True))
+        weights = torch.softmax(torch.einsum("bhsd,bhsnd->bhsn", q, keys) / q.shape[-1] ** 0.5, -1)
+        return super().attend(layer, h, q, k, torch.einsum("bhsn,bhsnd->bhsd", weights, values))
+
+
 class Clipped(Direct):
     def attend(self, layer: int, h: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return super().attend(layer, h, self.clipped(q), self.clipped(k), v)
@@ -378,6 +386,7 @@ SIDES: dict[str, tuple[dict[str, Any], type[Direct]]] = {
     "convolution": ({"convolution": {"positions": 4}}, Convolution),
     "attended hybrid_gate": ({"attended": "hybrid_gate"}, HybridGate),
     "values normed": ({"values": "normed"}, NormedValues),
+    "values depth_attention": ({"values": "depth_attention"}, DepthAttention),
     "qk_norm clip": ({"qk_norm": {"kind": "clip", "threshold": 1.0}}, Clipped),
 }
 

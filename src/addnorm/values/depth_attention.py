@@ -80,10 +80,11 @@ class DepthAttentionValues(Values):
         if not earlier:
             return own
         of_group = query.unflatten(1, (own.shape[1], -1)).mean(2)  # [batch, kv_heads, seq, head_dim]
-        scores = torch.stack([(of_group * key).sum(-1) for key in keys]) * query.shape[-1] ** -0.5
+        # A product of matrices, as audits know scores, and not a sum of products of entries.
+        scores = (of_group.unsqueeze(-2) @ torch.stack(list(keys), -1)).squeeze(-2) * query.shape[-1] ** -0.5
         # A softmax in bfloat16 would not add up to one; the values keep their type.
-        wide = scores.softmax(0, dtype=torch.promote_types(scores.dtype, torch.float32))
-        # Positions before heads, as the matrices of values leave them: every source is a view of [batch, seq * kv_heads, value_dim].
+        weights = scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32)).movedim(-1, 0)
+        # Positions before heads, as the matrices of values leave them: a source is a view of [batch, seq * kv_heads, value_dim].
         vectors = [value.transpose(1, 2).flatten(1, 2) for value in (*earlier, own)]
-        joined = weighted_sum(wide.transpose(2, 3).flatten(2, 3), vectors)
+        joined = weighted_sum(weights.transpose(2, 3).flatten(2, 3), vectors)
         return joined.unflatten(1, (own.shape[2], -1)).transpose(1, 2)
