@@ -355,6 +355,21 @@ class DepthAttention(Direct):
         return super().attend(layer, h, q, k, torch.einsum("bhsn,bhsnd->bhsd", weights, values))
 
 
+class TokenTables(Direct):
+    def forward(self, tokens: Tensor) -> Tensor:
+        self.tokens = tokens
+        return super().forward(tokens)
+
+    def write(self, state: Any, y: Tensor, site: int) -> Any:
+        state = state + y
+        if site % 2 == 0:
+            return state
+        branch = self.ours.layers[site // 2].table
+        b, h = branch.body, self.norm(branch.input_norm, state)
+        rows = F.embedding(self.tokens, b.table.weight)
+        return state + F.linear(torch.sigmoid(F.linear(h, b.gate.weight)) * rows, b.out.weight)
+
+
 class Clipped(Direct):
     def attend(self, layer: int, h: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return super().attend(layer, h, self.clipped(q), self.clipped(k), v)
@@ -387,6 +402,7 @@ SIDES: dict[str, tuple[dict[str, Any], type[Direct]]] = {
     "attended hybrid_gate": ({"attended": "hybrid_gate"}, HybridGate),
     "values normed": ({"values": "normed"}, NormedValues),
     "values depth_attention": ({"values": "depth_attention"}, DepthAttention),
+    "block token_tables": ({"block": "token_tables"}, TokenTables),
     "qk_norm clip": ({"qk_norm": {"kind": "clip", "threshold": 1.0}}, Clipped),
 }
 

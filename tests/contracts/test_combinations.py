@@ -17,6 +17,7 @@ from addnorm.bias import Biases
 from addnorm.block.gau import Gau
 from addnorm.block.macaron import Macaron
 from addnorm.block.parallel import Parallel
+from addnorm.block.token_tables import TokenTables
 from addnorm.catalogue import MECHANISM_ROOMS, ROOMS
 from addnorm.errors import InputError
 from addnorm.model.presets import FIELD_OF_ROOM as FIELD
@@ -33,6 +34,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "parallel": {"heads": 4, "kv_heads": 2, "block": Parallel(norms="one")},
     "parallel, two norms": {"heads": 4, "kv_heads": 4, "block": Parallel(norms="two")},
     "macaron": {"heads": 4, "kv_heads": 2, "block": Macaron()},
+    "token tables": {"heads": 4, "kv_heads": 2, "block": TokenTables(entries=8)},
     "softpick": {"heads": 4, "kv_heads": 2, "normalisation": "softpick"},
     "capped scores": {"heads": 4, "kv_heads": 1, "score_cap": 2.0},
     "softmax units": {"block": Gau(normalisation="softmax", key_dim=8), "heads": 1, "kv_heads": None},
@@ -84,6 +86,8 @@ def models() -> list[tuple[str, ModelSpec, bool, bool]]:
             chosen["values"] = "own"
         if chosen["residual"] == "replay" or chosen["scores"] != "own":
             chosen["column"] = "none"
+        if chosen["residual"] == "replay" and chosen["body"] == "token tables":
+            chosen["body"] = "macaron"
         if chosen["body"] in ("squared ReLU units", "softpick"):
             chosen["sink"] = "none"
         norm = chosen["qk_norm"]

@@ -212,6 +212,12 @@ class Architecture:
                 f"block: expected the same branches in every layer with residual {self.residual.kind!r}, which runs earlier "
                 f"layers again, got {self.block.kind!r}. Set block to 'sequential', or take another residual."
             )
+        tables = "token_table" in (branch.body for plan in self.site_plans for branch in plan.branches)
+        if self.residual.replays and tables:
+            raise InputError(
+                f"block: expected branches that read the stream alone with residual {self.residual.kind!r}, which runs earlier "
+                f"layers again, got {self.block.kind!r}. Set block to 'sequential', or take another residual."
+            )
         sockets = self.placement.sockets()
         for socket, reason in self.residual.refused_sockets().items():
             if getattr(sockets, socket):
