@@ -14,7 +14,8 @@ import importlib
 import inspect
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields as fields_of
+from dataclasses import dataclass, field
+from dataclasses import fields as fields_of
 from pathlib import Path
 from types import ModuleType
 from typing import Any

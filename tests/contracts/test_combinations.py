@@ -104,7 +104,9 @@ def models() -> list[tuple[str, ModelSpec, bool, bool]]:
         if chosen["norm"] == "batch" and chosen["body"] == "squared ReLU units":
             depth = 1  # running statistics of no batch hold nothing back: each unit's output is the sixth power of its input
         if chosen["residual"] == "none" and chosen["attended"] == "exclusive":
-            depth = 1  # a row that sees its own value alone gives zero, and without a stream the next one sees nothing else
+            depth = (
+                1  # a row that sees its own value alone gives zero, and without a stream the next one sees nothing else
+            )
         if chosen["residual"] == "replay":
             depth = max(depth, 2)  # one layer has none before it to replay
         parts |= {"depth": depth, "bias": BIASES[chosen["biases"]]} | BODIES[chosen["body"]]

@@ -102,7 +102,10 @@ def test_depth_attention_mixes_values_by_products_of_queries_and_keys() -> None:
     projected = [[], [], []]
     for body, x in zip(bodies, seen, strict=False):
         for each, matrix, bias in zip(
-            projected, (body.query, body.key, body.value), (body.qk_bias.q, body.qk_bias.k, body.value.bias), strict=True
+            projected,
+            (body.query, body.key, body.value),
+            (body.qk_bias.q, body.qk_bias.k, body.value.bias),
+            strict=True,
         ):
             each.append((x @ matrix.weight.T + bias).unflatten(-1, (-1, 8)))  # [batch, seq, heads, entries]
     for layer, part in enumerate(reads):

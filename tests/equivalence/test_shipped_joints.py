@@ -254,7 +254,9 @@ def test_shut_gates_leave_all_streams_equal() -> None:
 )
 def test_a_sink_by_query_joins_what_a_sink_by_head_joins(fields: dict[str, object]) -> None:
     """Logits and every gradient by tiles or rows of scores are those of the definition, and decoding is exact."""
-    parts = {name: make(name, kind) if name in ("scores", "residual", "column") else kind for name, kind in fields.items()}
+    parts = {
+        name: make(name, kind) if name in ("scores", "residual", "column") else kind for name, kind in fields.items()
+    }
     found = []
     for attention in ("auto", "reference"):
         model = subject(tiny(sink=make("sink", "query"), attention=attention, **parts))

@@ -1,17 +1,18 @@
 r"""Token tables: behind its feed-forward, every layer looks its token up in a table of its own, through a gate.
 
-    x <- x + a(x),  x <- x + f(x),  x <- x + block.scale * V_l (sigma(G_l x) * E_l[token])        if residual is add
-    x <- write(x, a(x)),  x <- write(x, f(x)),  x <- write(x, block.scale * V_l (sigma(G_l x) * E_l[token]))        if residual is not add
+    x <- x + a(x),  x <- x + f(x),  x <- x + t(x)        if residual is add
+    x <- write(x, a(x)),  x <- write(x, f(x)),  x <- write(x, t(x))        if residual is not add
+    t(x) = block.scale * V_l (sigma(G_l x) * E_l[token])
 
-E_l has a row of block.entries numbers for each token; the product of gate and row is entry by entry. Norms stand as the placement
-has them, on the gate's input and on the output.
+a, f, t: the branches, with their norms. E_l has a row of block.entries numbers for each token; gate and row are multiplied
+entry by entry. `write` is the residual's own way to join an output to the stream.
 
 Why: parameters that cost no products: a layer has at hand what a token means to it, and need not carry it in the stream.
 
 Source: Gemma 4 and EmbeddingGemma 2 (`per_layer_input`) in Transformers,
 https://github.com/huggingface/transformers/blob/v5.23.0/src/transformers/models/gemma4/modeling_gemma4.py.
-Differs from the source: the gate is a sigmoid, there GELU; tables hold the token's rows alone, to which the source adds a
-projection of the embeddings; Qwen 4 (experimental) looks up hashes of several tokens. `values: table` has such tables in values.
+Differs from the source: the gate is a sigmoid, there GELU; a table's row stands alone, to which the source adds a projection of
+the embeddings; Qwen 4 (experimental) looks up hashes of several tokens. `values: table` has such tables in values.
 """
 
 from dataclasses import dataclass

@@ -1,13 +1,13 @@
 r"""Depth-Attention: a layer's queries attend over the layers so far at their own position, and its values become their mixture.
 
-    v_l <- sum_m softmax_m(q_l . k_m / sqrt(d_k)) v_m        m = l and the nearest values.most layers before        if values.most
-    v_l <- sum_m softmax_m(q_l . k_m / sqrt(d_k)) v_m        m = l and all layers before        if not values.most
+    v_l <- sum_m softmax_m(q_l . k_m / sqrt(d_k)) v_m,        m = l and the values.most layers before it        if values.most
+    v_l <- sum_m softmax_m(q_l . k_m / sqrt(d_k)) v_m,        m = l and all layers before it        if not values.most
 
 q_l: mean of the queries of a key head's group; v_m: what layer m's own matrix gave.
 
-Why: a layer chooses, token by token, whose values the sequence then reads, without a parameter. The softmax over layers forgives
-a common shift of all layers' keys, as that over the sequence does; a shift of one layer's keys it sees. The mixed values are what
-a cache keeps, so decoding needs no more memory. A column (`column: earlier`) has one softmax over sequence and layers instead.
+Why: a layer chooses, token by token, whose values the sequence then reads, without a parameter. Neither softmax, over layers or
+over the sequence, sees a common shift of all layers' keys; the one over layers sees a shift of one layer's keys. A cache keeps
+the mixed values, so decoding needs no more memory. A column (`column: earlier`) has one softmax over sequence and layers.
 
 Source: "Depth-Attention: Cross-Layer Value Mixing for Language Models", 2026, arXiv:2606.05014 (abstract).
 Differs from the source: the abstract does not say what the queries of a group do together, nor whether the values of earlier
@@ -84,7 +84,7 @@ class DepthAttentionValues(Values):
         scores = (of_group.unsqueeze(-2) @ torch.stack(list(keys), -1)).squeeze(-2) * query.shape[-1] ** -0.5
         # A softmax in bfloat16 would not add up to one; the values keep their type.
         weights = scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32)).movedim(-1, 0)
-        # Positions before heads, as the matrices of values leave them: a source is a view of [batch, seq * kv_heads, value_dim].
+        # Positions before heads, as the matrices of values leave them: a view of [batch, seq * kv_heads, value_dim].
         vectors = [value.transpose(1, 2).flatten(1, 2) for value in (*earlier, own)]
         joined = weighted_sum(weights.transpose(2, 3).flatten(2, 3), vectors)
         return joined.unflatten(1, (own.shape[2], -1)).transpose(1, 2)
