@@ -182,8 +182,8 @@ def _require_supported(starts: Mapping[str, Start]) -> None:
     values: Any = starts["values"].spec if "values" in starts else None
     if values is not None and values.reads_tokens:
         raise InputError(
-            f"values: expected values that earlier layers computed, got {values.kind!r}, which reads tokens or queries, of "
-            "which an attention function does not see all. Take 'first'."
+            f"values: expected values that earlier layers computed, got {values.kind!r}, which reads tokens, and an attention "
+            "function does not see them. Take 'first'."
         )
 
 
