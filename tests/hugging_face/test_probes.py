@@ -15,6 +15,7 @@ from torch import Tensor, nn
 import addnorm
 from addnorm.cli import main
 from addnorm.insight.probe import probe
+from addnorm.statistics.over_seeds import depth_over_seeds
 from addnorm.training.objective import Batch
 from sampled import sampled
 
@@ -198,6 +199,12 @@ def test_what_cannot_be_followed_is_named_with_its_size() -> None:
         share = found["depth"]["residual"]["shares"][-1][2]
         assert f"makes {share:.0%} of close" in said
     assert start["depth"]["residual"]["sources"] == end["depth"]["residual"]["sources"]
+    (room,) = depth_over_seeds([{"start": start, "end": end}])
+    assert room.matrices["shares"].difference is not None
+    renamed = {"depth": {"residual": {**start["depth"]["residual"], "sources": ["other"]}}}
+    for other in (renamed, {}):  # another pass, or a stream that cannot be followed before training
+        (room,) = depth_over_seeds([{"start": other, "end": end}])
+        assert room.matrices["shares"].difference is None
 
 
 @pytest.fixture(scope="module")
