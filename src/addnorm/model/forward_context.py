@@ -235,7 +235,8 @@ class ForwardContext:
                 raise InputError(f"values: expected a value residual that gives layer {layer} values, got none.")
             return own
         earlier = [self._values_of(source) for source in self.values.sources(layer)]
-        reads_keys, further = self.values.reads_keys, dict[str, Any]()
+        reads_keys = self.values.reads_keys
+        further: dict[str, Any] = {}
         if reads_keys:
             further = {"query": query, "keys": [*(cast(Tensor, keys) for _, keys in earlier), key]}
         if layer == self._next and own is not None and layer in self.values.read:
