@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from addnorm.errors import InputError
-from addnorm.reporting.reading.contained import contained
 from addnorm.reporting.reading.run_table import TableChoices, TableReader, is_table, refuse_choices
+from addnorm.reporting.reading.study_files import contained
 from addnorm.reporting.sections import run_files, study_files
 from addnorm.reporting.snapshot import Facts, RunView, Snapshot
 from addnorm.statistics import Ranking, Result
@@ -100,11 +100,6 @@ class CheckpointsReader:
             path=self.folder,
             plan={"study": self.folder.resolve().name, "runs": []},
             runs=(),
-            tuning_runs=(),
-            tuning=None,
-            ranking=None,
-            no_ranking=None,
-            train_tokens=None,
             kept=kept,
             checkpoints=names,
             source="checkpoints",
