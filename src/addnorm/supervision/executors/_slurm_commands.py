@@ -179,10 +179,9 @@ def _entries(output: str) -> dict[tuple[str, int], QueuedJob]:
 
 def _environment() -> dict[str, str]:
     """The environment without the present job's, if the supervisor is itself a job: its limits are not the workers'."""
-    environment = dict(os.environ)
-    if "SLURM_JOB_ID" in environment:
-        kept = ("SLURM_CONF",)
-        environment = {
-            name: value for name, value in environment.items() if not name.startswith("SLURM_") or name in kept
-        }
-    return environment
+    is_job = "SLURM_JOB_ID" in os.environ
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not (is_job and name.startswith("SLURM_") and name != "SLURM_CONF")
+    }
