@@ -210,4 +210,6 @@ def _open(pairs: Sequence[Pair]) -> Sentence:
         return say("open_untested", count=len(unresolved), all=count, which=which)
     if nearest is None or nearest > RESOLVABLE_SEEDS:
         return say("open_unresolvable", count=len(unresolved), all=count, which=which)
+    if len(unresolved) == 1:
+        return say("open_one", all=count, which=which, seeds=nearest)
     return say("open", count=len(unresolved), all=count, which=which, seeds=nearest)
