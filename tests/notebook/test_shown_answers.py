@@ -80,7 +80,7 @@ def test_every_question_of_rank_in_a_notebook(table: Path, tmp_path: Path, capsy
         (
             addnorm.trend([table, table], parameters=[1e6, 2e6]),
             ["trend", str(table), str(table), "--parameters", "1e6,2e6"],
-            1,
+            0,
         ),
     ):
         shown = answer._repr_html_()

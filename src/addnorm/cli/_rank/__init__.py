@@ -1,1 +1,1 @@
-"""What `addnorm rank` and `addnorm trend` share with no other command."""
+"""Options and texts of `addnorm rank` and `addnorm trend` that no other command has."""
