@@ -46,7 +46,8 @@ def read_run_files(folder: Path, names: Names) -> list[RunRow]:
     Raises:
         InputError: no run has the metric, a file is damaged, or a name tells no variant and seed.
     """
-    rows, known = [], set()
+    rows: list[RunRow] = []
+    known: set[str] = set()
     files = _newest(run_files(folder))
     same_name = len(files) > 1 and len({path.name for path in files}) == 1
     alone = replace(names, variant="", seed="", run=None)
