@@ -55,7 +55,7 @@ def make(out: Path, variants: int, seeds: int) -> StudyFolder:
         "study": f"grid-{variants}",
         "about": "Which combinations of residual, scores, placement and learning rate beat the plain Transformer?",
         "references": names[:2], "margin": 0.005, "seeds": list(range(seeds)), "variants": names,
-        "data_hash": "d" * 64, "tokenizer_hash": "t" * 64, "plan_hash": "0" * 64,
+        "data_hash": "d" * 64, "tokenizer_hash": "t" * 64, "plan_hash": "made",
         "runs": [
             {"run": f"v{place:03}-s{seed}", "variant": name, "seed": seed, "steps": POINTS, "spec": spec}
             for seed in range(seeds) for place, (name, spec, _) in enumerate(chosen)

@@ -52,7 +52,7 @@ def make(out: Path, runs: int, points: int) -> StudyFolder:
     spec = {"model": model, "training": {"steps": points, "batch": 2, "seq": 512}}
     plan = {
         "study": "scale", "references": variants[:3], "margin": 0.005, "seeds": list(range(SEEDS)), "variants": variants,
-        "data_hash": "d", "tokenizer_hash": "t", "plan_hash": "0" * 64,
+        "data_hash": "d", "tokenizer_hash": "t", "plan_hash": "made",
         "runs": [
             {"run": f"{name}-s{seed}", "variant": name, "seed": seed, "steps": points, "spec": spec}
             for seed in range(SEEDS) for name in variants

@@ -10,6 +10,7 @@ from typing import Any
 from addnorm.reporting.sections import pages as page_names
 from addnorm.reporting.view import UNLISTED
 from addnorm.store import EventWriter, RunFolder, StudyFolder
+from addnorm.store.extension import content_hash
 
 BLOCK = {
     "norm": {"kind": "rms", "eps": 1e-5},
@@ -47,7 +48,7 @@ def plan(
     references: Sequence[str] = ("base",),
 ) -> dict[str, Any]:
     """A frozen plan."""
-    return {
+    content = {
         "study": "made",
         "about": "Made by hand.",
         "references": list(references),
@@ -56,7 +57,6 @@ def plan(
         "variants": list(models),
         "data_hash": "d" * 64,
         "tokenizer_hash": "t" * 64,
-        "plan_hash": "0123456789abcdef" * 4,
         "addnorm_version": "0.1.0",
         "runs": [
             {
@@ -75,6 +75,7 @@ def plan(
             for place, (name, model) in enumerate(models.items())
         ],
     }
+    return {**content, "plan_hash": content_hash(content)}
 
 
 def make(out: Path, **parts: Any) -> StudyFolder:

@@ -28,12 +28,12 @@ _HOMES = {
     "load_study": "addnorm.study.loading",
     "run": "addnorm.supervision.run",
     "rank": "addnorm.notebook.ranking",
-    "trend": "addnorm.store.trend",
+    "trend": "addnorm.notebook.questions",
     "noise": "addnorm.notebook.questions",
     "judge": "addnorm.notebook.questions",
-    "rule": "addnorm.store.questions.rule",
-    "downstream": "addnorm.store.questions.downstream",
-    "speedup": "addnorm.store.questions.speedup",
+    "rule": "addnorm.notebook.questions",
+    "downstream": "addnorm.notebook.questions",
+    "speedup": "addnorm.notebook.questions",
     "predict_largest": "addnorm.store.questions.prediction",
     "explain": "addnorm.insight.scalars.explain",
     "inspect": "addnorm.insight.inspect",
@@ -84,11 +84,7 @@ if TYPE_CHECKING:
     from addnorm.redundancy import equivalent as equivalent
     from addnorm.redundancy import lint as lint
     from addnorm.reporting.report import report as report
-    from addnorm.store.questions.downstream import downstream as downstream
     from addnorm.store.questions.prediction import predict_largest as predict_largest
-    from addnorm.store.questions.rule import rule as rule
-    from addnorm.store.questions.speedup import speedup as speedup
-    from addnorm.store.trend import trend as trend
     from addnorm.study.loading import load_study as load_study
     from addnorm.supervision.run import run as run
     from addnorm.symmetry import Symmetries as Symmetries

@@ -96,6 +96,12 @@ deep           failed                           -
 """
 
 
+def test_a_table_without_accuracies_has_no_column_for_them(ranking: dict[str, Any]) -> None:
+    rows = [{**row, "accuracy": None} for row in ranking["variants"]]
+    assert "acc. %" in text(ranking)
+    assert "acc. %" not in text({**ranking, "variants": rows})
+
+
 def test_text_says_all_of_it(ranking: dict[str, Any]) -> None:
     squeezed = [" ".join(line.split()) for line in text(ranking).splitlines()]
     assert squeezed == [" ".join(line.split()) for line in TEXT.splitlines()]

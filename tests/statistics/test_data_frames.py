@@ -2,9 +2,11 @@
 
 import subprocess
 import sys
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 
 import addnorm
@@ -92,3 +94,19 @@ def test_pandas_is_not_imported_for_rows() -> None:
         f"import sys, addnorm; addnorm.rank({rows()[:6]!r}); sys.exit(bool({{'torch', 'pandas'}} & set(sys.modules)))"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_numbers_of_other_libraries_are_numbers() -> None:
+    """As scripts collect them: scalars of NumPy, arrays of one entry, tensors, decimals."""
+    plain = [{"variant": v, "seed": s, "loss": 2.5 + s / 8 - (v == "b") / 4} for v in "ab" for s in range(3)]
+    for whole, real in (
+        (numpy.int64, numpy.float64),
+        (numpy.int32, numpy.float32),
+        (numpy.array, numpy.array),
+        (numpy.uint8, Decimal),
+        (int, lambda x: numpy.array([x])),
+    ):
+        rows = [{**row, "seed": whole(row["seed"]), "loss": real(row["loss"])} for row in plain]
+        assert addnorm.rank(rows).to_json() == addnorm.rank(plain).to_json()
+    with pytest.raises(InputError, match="expected a number in column 'loss'"):
+        addnorm.rank([{**plain[0], "loss": numpy.array([1.0, 2.0])}])

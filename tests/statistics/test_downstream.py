@@ -233,7 +233,7 @@ def test_what_cannot_be_read_is_refused_once_with_its_place(tmp_path: Path, caps
         ([], "expected a task that 'base' and another variant"),
         (["--columns", "loss=acc_norm"], "expected a metric 'acc_norm', got acc. Name one with"),
         (["--columns", "document=doc.pasage"], "line 1: expected doc.pasage, got question, passage"),
-        (["--columns", "run={variant}_{seed}"], "expected a folder named by"),
+        (["--columns", "run={variant}_{seed}"], "expected a run named by"),
         (["--columns", "compute=flops"], "expected compute only with addnorm rank --as speedup"),
         (["--reference", "deep"], "no variant 'deep'"),
         (["--unit", "%"], "--unit: expected no such option"),

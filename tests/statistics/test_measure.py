@@ -40,6 +40,13 @@ def table(tmp_path: Path, column: str, scores: dict[str, tuple[float, ...]] = SC
         "test.auroc",
         "exact_match",
         "win rate score",
+        "edit_accuracy",
+        "memory_recall_acc",
+        "kl reward",
+        "images/s",
+        "fps",
+        "log_likelihood",
+        "val_cosine_similarity",
     ],
 )
 def test_a_number_of_which_higher_is_better_needs_a_direction(

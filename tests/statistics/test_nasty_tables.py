@@ -56,6 +56,22 @@ READ: dict[str, tuple[str, str | bytes, str]] = {
         "| variant | seed | loss |\n|:---|---:|---|\n" + rows("| {v} | {s} | {x} |\n"),
         "",
     ),
+    "a Markdown table with short rules": (
+        "results.md",
+        "|  | variant | seed | loss |\n|--:|:-|-|:-:|\n" + rows("| 7 | {v} | {s} | {x} |\n"),
+        "",
+    ),
+    "a table of Emacs": ("t.txt", "| variant | seed | loss |\n|---+---+---|\n" + rows("| {v} | {s} | {x} |\n"), ""),
+    "a grid": (
+        "t.txt",
+        "+---+---+---+\n| variant | seed | loss |\n+===+===+===+\n" + rows("| {v} | {s} | {x} |\n+---+---+---+\n"),
+        "",
+    ),
+    "lines above and below the header": (
+        "t.txt",
+        "-------  ----  ----\nvariant  seed  loss\n-------  ----  ----\n" + rows("{v}  {s}  {x}\n"),
+        "",
+    ),
     "columns aligned by spaces": ("out.txt", "variant   seed  loss\n" + rows("{v}      {s}     {x}\n"), ""),
     "seeds with their name": ("t.csv", HEADER + rows("{v},seed={s},{x}\n"), ""),
     "seeds with a letter": ("t.csv", HEADER + rows("{v},s{s},{x}\n"), ""),
@@ -124,7 +140,31 @@ REFUSED: dict[str, tuple[str, str | bytes, list[str], str]] = {
         "t.csv",
         HEADER + ",,nats\n" + rows(),
         [],
-        "line 2: expected a name in column 'variant', got ''. Remove a row that is no run.",
+        "line 2: expected a name in column 'variant', got ''. Remove a row that is no run; where cells were",
+    ),
+    "cells that a spreadsheet merged": (
+        "t.csv",
+        HEADER + rows().replace("base,1", ",1").replace("base,2", ",2"),
+        [],
+        "line 3: expected a name in column 'variant', got ''. Remove a row that is no run; where cells were merged, write",
+    ),
+    "JSON lines under another name": (
+        "t.json",
+        "".join(json.dumps(record) + "\n" for record in RECORDS),
+        [],
+        "line 2: expected JSON, got an error: Extra data. Name a file with an object in each line .jsonl.",
+    ),
+    "columns of pandas": (
+        "t.json",
+        json.dumps({"variant": {"0": "a"}, "seed": {"0": 1}, "loss": {"0": 2.9}}),
+        [],
+        "With pandas: to_json(orient='records').",
+    ),
+    "one state of a trainer": (
+        "trainer_state.json",
+        json.dumps({"log_history": [], "global_step": 1, "max_steps": 1}),
+        [],
+        "Give the folder that holds the folders of all runs.",
     ),
     "a row of means at the end": (
         "t.csv",
@@ -263,3 +303,17 @@ def test_a_wide_data_frame_is_read_as_its_file(tmp_path: Path) -> None:
     twice = pandas.DataFrame(RECORDS).set_index("variant", drop=False).rename(columns={"loss": "l"})
     with pytest.raises(InputError, match="row 0: expected a column 'loss', got variant, seed, l"):
         read_runs(twice)
+
+
+@pytest.mark.parametrize(
+    ("column", "of"), [("dataset", ("wikitext", "c4")), ("vocab_size", (50257, 32000)), ("Data", "ab")]
+)
+def test_runs_of_other_data_are_not_compared_without_a_word(tmp_path: Path, column: str, of: Any) -> None:
+    path = tmp_path / "t.csv"
+    lines = [f"{v},{s},{of[v == 'mine']},{x}" for (v, s), x in LOSSES.items()]
+    path.write_text("\n".join([f"variant,seed,{column},loss", *lines]))
+    assert f"not all of the same data, or of the same tokens ({of[0]}, {of[1]})" in " ".join(
+        addnorm.rank(path).warnings
+    )
+    named = addnorm.rank(path, columns={"variant": f"variant+{column}"})
+    assert "same data" not in " ".join(named.warnings)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
+import addnorm
 from addnorm.statistics import Result, rank
 from addnorm.statistics.multiple_testing import decide
 from addnorm.statistics.noise import fit_noise
@@ -264,3 +265,13 @@ def test_of_many_noisy_variants_the_noisiest_are_named() -> None:
     assert [name for name in named if f"{name} (" in said] == named[:5]
     assert f" and {len(named) - 5} more; the others" in said
     assert len(named) > 5
+
+
+def test_a_first_variant_that_is_far_noisier_is_said_to_be_the_reference() -> None:
+    """Nobody chose it: the first of a table is the reference unless one is named."""
+    values = table(6, 5, noisy={0: 30.0})
+    rows = [{"variant": f"v{v}", "seed": s, "loss": float(values[v, s])} for v in range(6) for s in range(5)]
+    said = "the reference v0 is the first variant of the table"
+    assert said in " ".join(addnorm.rank(rows).warnings)
+    assert said not in " ".join(addnorm.rank(rows, references=["v0"]).warnings)
+    assert said not in " ".join(addnorm.rank(rows[5:]).warnings)

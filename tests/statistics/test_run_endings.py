@@ -81,6 +81,13 @@ def test_a_word_that_is_no_state_is_refused_where_others_are(tmp_path: Path) -> 
         ("diverged", "false", "true", "diverged"),
         ("exit_code", "0", "137", "failed"),
         ("Exit Code", "0:0", "0:9", "failed"),
+        ("sys/failed", "False", "True", "failed"),
+        ("Killed?", "no", "yes", "failed"),
+        ("has_nan", "0", "1", "diverged"),
+        ("trial.status", "done", "PRUNED", "failed"),
+        ("JobState", "COMPLETED", "NODE_FAIL", "failed"),
+        ("slurm_state", "COMPLETED", "CANCELLED by 1000", "failed"),
+        ("attributes.status", "🏁 finished", "💥 crashed", "failed"),
     ],
 )
 def test_an_ending_under_another_name(tmp_path: Path, column: str, well: str, badly: str, state: str) -> None:
@@ -111,7 +118,19 @@ def test_of_two_columns_of_states_one_has_to_be_named(tmp_path: Path) -> None:
     assert by_name(path, state="state")["mine/1"].state == "failed"
 
 
-@pytest.mark.parametrize("column", ["iter", "Epoch", "train_steps", "Global Step", "tokens_seen", "consumed_samples"])
+@pytest.mark.parametrize(
+    "column",
+    [
+        "iter",
+        "Epoch",
+        "train_steps",
+        "Global Step",
+        "tokens_seen",
+        "consumed_samples",
+        "last_step",
+        "train/global_step",
+    ],
+)
 def test_steps_under_another_name(tmp_path: Path, column: str) -> None:
     rows = [f"{v},{s},{20 if (v, s) == ('mine', 1) else 90},{x}" for v, r in LOSSES.items() for s, x in enumerate(r)]
     ranking = addnorm.rank(table(tmp_path, f"variant,seed,{column},loss", rows))
@@ -256,6 +275,23 @@ def test_variants_of_different_length_are_named(tmp_path: Path) -> None:
     assert "end at different steps: base at 1000, mine at 800" in " ".join(ranking.warnings)
 
 
+def test_training_and_validation_of_one_step_in_two_rows(tmp_path: Path) -> None:
+    """As Lightning's logger writes them; two losses of one step are still refused."""
+    rows = [
+        f"{v},{s},{step},{cells}"
+        for v, r in LOSSES.items()
+        for s, x in enumerate(r)
+        for step in (10, 20)
+        for cells in (f",{x - 0.1}", f"{x + (20 - step)},")
+    ]
+    path = table(tmp_path, "variant,seed,step,loss,train_loss", rows)
+    assert {name: run.loss for name, run in by_name(path).items()} == {
+        f"{v}/{s}": x for v, r in LOSSES.items() for s, x in enumerate(r)
+    }
+    with pytest.raises(InputError, match="at step 20, got a second one"):
+        read_runs(table(tmp_path, "variant,seed,step,loss,train_loss", [*rows, "base,0,20,2.7,"]))
+
+
 def test_one_step_twice_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"line 4: .* at step 500, got a second one after .*line 3"):
         read_runs(table(tmp_path, "variant,seed,step,loss", ["a,0,250,3", "a,0,500,2.5", "a,0,500,2.6", "a,1,500,2.5"]))
@@ -285,6 +321,20 @@ def test_a_resumed_run_replaces_what_it_repeats(tmp_path: Path) -> None:
     assert "mine-s1: its values begin anew behind step 1000" in said
 
 
+@pytest.mark.parametrize("name", ["1.host.bak", "1.host (copy)", "0.host"])
+@pytest.mark.parametrize("kept", [1, 2, 3])
+def test_an_earlier_copy_of_an_event_file_replaces_nothing(tmp_path: Path, name: str, kept: int) -> None:
+    """Whole or from before the run went on, and cut anywhere."""
+    whole_folder(tmp_path)
+    expected = read_run_table(tmp_path)
+    points = [(10, 6.0), (500, 3.0), (1000, LOSSES["mine"][1])][:kept]
+    events(tmp_path / "mine-s1", name, points)
+    assert read_run_table(tmp_path) == expected
+    copy = tmp_path / "mine-s1" / f"events.out.tfevents.{name}"
+    copy.write_bytes(copy.read_bytes()[:-3])
+    assert read_run_table(tmp_path) == expected
+
+
 def test_a_run_that_was_resumed_and_stopped_early_has_not_ended(tmp_path: Path) -> None:
     whole_folder(tmp_path)
     events(tmp_path / "mine-s1", "5.host", [(500, 2.8), (700, 2.7)], start=20.0)
@@ -304,7 +354,7 @@ def test_steps_that_go_back_inside_a_file_are_a_resumed_run(tmp_path: Path) -> N
 @pytest.mark.parametrize("name", ["lr_0.001", "layers-12", "v2", "base/version_0", "2024-11-05", "run 3"])
 def test_numbers_in_names_of_folders_are_no_seeds_unless_told(tmp_path: Path, name: str) -> None:
     events(tmp_path / name, "1.host", [(1, 2.5)])
-    with pytest.raises(InputError, match="expected a folder named by variant and seed"):
+    with pytest.raises(InputError, match="expected a run named by variant and seed"):
         read_runs(tmp_path)
 
 
@@ -336,9 +386,9 @@ def test_a_form_that_is_told_chooses_folders_and_names_the_others(tmp_path: Path
     assert [run.loss for run in found.runs] == [2.5, 3.5, 4.5]
     (said,) = found.warnings
     assert "{variant}-s{seed}/validation: 3 (deep-s0/train, deep-s1/train, deep-s2/train)" in said
-    with pytest.raises(InputError, match="expected a folder named by variant and seed"):
+    with pytest.raises(InputError, match="expected a run named by variant and seed"):
         read_runs(tmp_path)
-    with pytest.raises(InputError, match=r"expected a folder named by '\{variant\}_\{seed\}'"):
+    with pytest.raises(InputError, match=r"expected a run named by '\{variant\}_\{seed\}'"):
         read_runs(tmp_path, {"run": "{variant}_{seed}"})
 
 

@@ -147,7 +147,7 @@ def test_a_folder_of_events(tmp_path: Path, form: str, as_tensor: bool) -> None:
         (run / "events.out.tfevents.1.host").write_bytes(content + b"\x05\x00")
     told = {} if "s{}" in form or "seed" in form else {"run": form.format("{variant}", "{seed}")}
     if told:
-        with pytest.raises(InputError, match="expected a folder named by variant and seed"):
+        with pytest.raises(InputError, match="expected a run named by variant and seed"):
             read_runs(tmp_path, {"loss": "eval/loss"})
     found = read_runs(tmp_path, {"loss": "eval/loss", **told})
     assert {(r.variant, r.seed) for r in found} == {(r.variant, r.seed) for r in RESULTS}

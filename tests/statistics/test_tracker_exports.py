@@ -10,7 +10,7 @@ import pytest
 import addnorm
 from addnorm.cli import main
 from addnorm.errors import InputError
-from addnorm.statistics.run_tables import read_run_table, read_runs
+from addnorm.statistics.run_tables import columns_from, read_run_table, read_runs
 
 LOSSES = {
     ("base", 0): 2.91,
@@ -228,8 +228,109 @@ def test_a_log_of_two_runs_is_refused(tmp_path: Path) -> None:
         read_runs(tmp_path, columns)
 
 
+def trainer(losses: dict[int, float], steps: int = 20, *, summary: bool = False) -> str:
+    """A `trainer_state.json` of Transformers, as far as it is read."""
+    logged = [{"loss": x - 0.1, "step": step} for step, x in losses.items()]
+    logged += [{"eval_loss": x, "epoch": 1.0, "step": step} for step, x in losses.items()]
+    logged += [{"train_runtime": 9.0, "train_loss": 2.2, "step": max(losses)}] if summary else []
+    return json.dumps({"log_history": logged, "global_step": max(losses), "max_steps": steps, "best_metric": 1.0})
+
+
+def mlruns(run: Path, variant: str, seed: int, loss: float, stage: str = "active", status: int = 3) -> None:
+    """A run as MLflow's file store keeps it; the last value of the largest step counts."""
+    for folder in ("metrics/val", "params", "tags"):
+        (run / folder).mkdir(parents=True)
+    (run / "meta.yaml").write_text(f"lifecycle_stage: {stage}\nrun_id: {run.name}\nstatus: {status}\n")
+    (run / "params" / "model").write_text(variant)
+    (run / "params" / "seed").write_text(str(seed))
+    (run / "metrics" / "val" / "loss").write_text(f"5 9.0 20\n9 {loss} 20\n1 3.5 10\n")
+
+
+CURVE = "step,val_loss,train_loss\n10,,2.2\n10,{a},\n20,,2.1\n20,{x},\n"
+RUN_FILES: dict[str, tuple[str, str, str]] = {
+    "Lightning's CSV logger": ("{v}/seed-{s}/metrics.csv", CURVE, "loss=val_loss"),
+    "its versions": ("{v}/{s}/version_0/metrics.csv", CURVE, "run={variant}/{seed}/version_0,loss=val_loss"),
+    "Keras' CSVLogger": ("{v}-s{s}/log.csv", "epoch,loss,val_loss\n0,9,{a}\n1,8,{x}\n", "loss=val_loss"),
+    "a file for each run": ("{v}_seed{s}.tsv", "step\tval_loss\n10\t{a}\n20\t{x}\n", "loss=val_loss"),
+    "JSON lines of training and validation": (
+        "{v}-s{s}.jsonl",
+        '{{"step": 10, "train": 2.1}}\n{{"step": 10, "val_loss": {a}}}\n{{"step": 20, "val_loss": {x}}}\n',
+        "loss=val_loss",
+    ),
+    "charts that TensorBoard saves": (
+        "run-{v}-s{s}-tag-loss.csv",
+        "Wall time,Step,Value\n1.5,10,{a}\n2.5,20,{x}\n",
+        "run=run-{variant}-s{seed}-tag-loss,loss=Value",
+    ),
+    "one table for each variant and seed": ("{v}{s}.csv", "variant,seed,loss\n{v},{s},{x}\n", ""),
+    "no seeds": ("{v}/{s}c0ffee.csv", "step,val_loss\n10,{a}\n20,{x}\n", "loss=val_loss,seed="),
+}
+
+
+@pytest.mark.parametrize("name", RUN_FILES)
+def test_a_file_for_each_run(tmp_path: Path, name: str) -> None:
+    form, content, columns = RUN_FILES[name]
+    for (v, s), x in LOSSES.items():
+        path = tmp_path / form.format(v=v, s=s)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content.format(v=v, s=s, a=x + 0.5, x=x))
+    (tmp_path / ".cache").mkdir()
+    (tmp_path / ".cache" / "hidden.csv").write_text("step,val_loss\n1,1\n")
+    (tmp_path / "hparams.csv").write_text("lr\n0.1\n") if "no seeds" not in name and "each" in name else None
+    runs = read_runs(tmp_path, columns_from(columns))
+    if name == "no seeds":
+        assert sorted((run.variant, run.loss) for run in runs) == sorted((v, x) for (v, _), x in LOSSES.items())
+    else:
+        assert found(runs) == LOSSES
+
+
+def test_states_of_a_trainer(tmp_path: Path) -> None:
+    """The newest state counts; a run that made fewer steps than planned has ended if its summary was written."""
+    for (v, s), x in LOSSES.items():
+        for step, folder in ((10, "checkpoint-10"), (20, "checkpoint-20")):
+            path = tmp_path / f"{v}-s{s}" / folder / "trainer_state.json"
+            path.parent.mkdir(parents=True)
+            path.write_text(trainer({10: 9.0, **({20: x} if step == 20 else {})}))
+    stopped, crashed = (tmp_path / f"base-s{s}" / "checkpoint-20" / "trainer_state.json" for s in (0, 1))
+    stopped.write_text(trainer({10: 9.0, 20: 2.91}, steps=40, summary=True))
+    crashed.write_text(trainer({10: 9.0, 20: 2.93}, steps=40))
+    ranking = addnorm.rank(tmp_path, columns={"loss": "eval_loss"})
+    assert {(v.variant, value.seed): value.loss for v in ranking.variants for value in v.values if value.counted} == {
+        run: x for run, x in LOSSES.items() if run != ("base", 1)
+    }
+    assert ranking.provisional
+    with pytest.raises(InputError, match=r"expected a number 'val_loss' in the files of its runs, got .*eval_loss"):
+        read_runs(tmp_path, {"loss": "val_loss"})
+    stopped.write_text("[]")
+    with pytest.raises(
+        InputError, match=r"checkpoint-20/trainer_state.json: expected a state of Transformers' Trainer"
+    ):
+        read_runs(tmp_path, {"loss": "eval_loss"})
+
+
+def test_the_folder_of_mlflow_gives_what_its_database_gives(tmp_path: Path) -> None:
+    for place, ((v, s), x) in enumerate(LOSSES.items()):
+        mlruns(tmp_path / "mlruns" / "1" / f"{place:032x}", v, s, x)
+    mlruns(tmp_path / "mlruns" / "1" / "gone", "base", 7, 1.0, stage="deleted")
+    mlruns(tmp_path / "mlruns" / ".trash" / "2" / "old", "base", 8, 1.0)
+    mlruns(tmp_path / "mlruns" / "1" / "killed", "deep", 9, 1.0, status=5)
+    (tmp_path / "mlruns" / "1" / "meta.yaml").write_text("experiment_id: '1'\nlifecycle_stage: active\n")
+    columns = {"variant": "params.model", "seed": "params.seed", "loss": "metrics.val/loss"}
+    for folder in (tmp_path, tmp_path / "mlruns"):
+        runs = {(run.variant, run.seed): run for run in read_runs(folder, columns)}
+        assert runs.pop(("deep", 9)).state == "failed"
+        assert {run: of.loss for run, of in runs.items()} == LOSSES
+
+
+def test_a_name_of_a_file_that_tells_no_run_is_refused(tmp_path: Path) -> None:
+    for name in ("base.csv", "deep.csv"):
+        (tmp_path / name).write_text("step,val_loss\n10,2.5\n")
+    with pytest.raises(InputError, match="named by variant and seed, such as deep/seed-0 or deep-s0, got 'base'"):
+        read_runs(tmp_path, {"loss": "val_loss"})
+
+
 def test_a_folder_of_another_form_says_what_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "metrics.csv").write_text("step,val_loss\n1,2.5\n")
+    (tmp_path / "metrics.xml").write_text("step,val_loss\n1,2.5\n")
     assert main(["rank", str(tmp_path), "--columns", "loss=val_loss"]) == 2
     assert "got a folder without TensorBoard events" in " ".join(capsys.readouterr().err.split())
 

@@ -64,6 +64,18 @@ def test_an_earlier_versions_study_gives_the_same_numbers(command: str, runs: Pa
     assert_extends(addnorm(command, runs / "finished"), golden)
 
 
+@pytest.mark.parametrize(("field", "value"), [("margin", 0.5), ("data_hash", "0"), ("seeds", [0])])
+def test_a_plan_that_was_edited_is_marked(runs: Path, tmp_path: Path, field: str, value: Any) -> None:
+    folder = tmp_path / "edited"
+    shutil.copytree(runs / "finished", folder)
+    plan = json.loads((folder / "study.json").read_text())
+    assert "plan" not in addnorm("rank", folder)["unplanned"]
+    (folder / "study.json").write_text(json.dumps({**plan, field: value}))
+    ranking = addnorm("rank", folder)
+    assert "plan" in ranking["unplanned"]
+    assert "study.json was edited after it was written" in " ".join(ranking["warnings"])
+
+
 def test_an_earlier_versions_run_is_resumed(runs: Path, tmp_path: Path) -> None:
     """The worker continues from the earlier checkpoint, and its replay check compares the steps it repeats."""
     folder = tmp_path / "stopped"

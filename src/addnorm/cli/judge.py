@@ -16,7 +16,7 @@ from typing import Annotated, Literal
 import tyro
 
 from addnorm.cli._text import page_width, print_json
-from addnorm.reporting.questions import judge_answer
+from addnorm.reporting.questions.judge import answer
 from addnorm.words import spoken
 
 
@@ -62,5 +62,5 @@ def command(options: Options) -> int:
     if options.json:
         print_json(content)
     else:
-        print(judge_answer(content, spoken()).text(page_width()))
+        print(answer(content, spoken()).text(page_width()))
     return 0

@@ -15,7 +15,7 @@ import tyro
 
 from addnorm.cli._text import page_width, print_json
 from addnorm.errors import InputError
-from addnorm.reporting.questions import noise_answer
+from addnorm.reporting.questions.noise import answer
 from addnorm.words import spoken
 
 
@@ -57,7 +57,7 @@ def command(options: Options) -> int:
     if options.json:
         print_json(content)
     else:
-        print(noise_answer(content, spoken()).text(page_width()))
+        print(answer(content, spoken()).text(page_width()))
     return 0
 
 

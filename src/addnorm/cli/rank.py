@@ -28,10 +28,11 @@ from addnorm.errors import InputError
 from addnorm.reporting.formats.table import Column, ResultTable
 from addnorm.words import Phrases, command_line, phrases, plugin_options, point_name, spoken
 
-Answer = tuple[dict[str, Any], Callable[[Mapping[str, Any], int], str], Callable[[Mapping[str, Any]], str]]
-"""The JSON of another question, and what writes it as text and as LaTeX."""
+Answer = tuple[dict[str, Any], Callable[[Mapping[str, Any], Phrases], "WrittenAnswer"]]
+"""The JSON of another question, and what writes it in words."""
 
 if TYPE_CHECKING:
+    from addnorm.reporting.questions import WrittenAnswer
     from addnorm.statistics import Ranking
 
 
@@ -70,9 +71,9 @@ class Options(TableOptions):
 
 def command(options: Options) -> int:
     import addnorm
-    from addnorm.cli._rank import in_latex
     from addnorm.reporting.formats import ranking_latex
     from addnorm.reporting.formats.text_table import filled
+    from addnorm.reporting.questions import in_latex
     from addnorm.reporting.sections import ranking as tables
     from addnorm.reporting.sections import tuning as tuning_tables
     from addnorm.statistics.conclusion import conclusion
@@ -155,17 +156,14 @@ def _posterior_table(probable: Mapping[tuple[str, str], Any], t: Phrases) -> Res
 
 
 def _print(
-    options: Options,
-    content: dict[str, Any],
-    text: Callable[[Mapping[str, Any], int], str],
-    latex: Callable[[Mapping[str, Any]], str],
+    options: Options, content: dict[str, Any], answer: Callable[[Mapping[str, Any], Phrases], "WrittenAnswer"]
 ) -> int:
     if options.json:
         print_json(content)
     elif options.latex:
-        print(latex(content), end="")
+        print(answer(content, phrases("en")).latex(), end="")
     else:
-        print(text(content, page_width()))
+        print(answer(content, spoken()).text(page_width()))
     return 0
 
 
@@ -189,7 +187,7 @@ def _no_such_option(name: str, question: str) -> InputError:
 
 def _rule(options: Options) -> Answer:
     import addnorm
-    from addnorm.cli._rank.rule import latex, text
+    from addnorm.reporting.questions.rule import answer
     from addnorm.statistics.run_tables import columns_from
 
     if options.question != "ranking":
@@ -204,12 +202,12 @@ def _rule(options: Options) -> Answer:
         direction=options.direction,
         unit=options.unit or None,
     )
-    return result.to_json(), text, latex
+    return result.to_json(), answer
 
 
 def _speedup(options: Options, question: Literal["speedup", "time", "steps"]) -> Answer:
     import addnorm
-    from addnorm.cli._rank.speedup import latex, text
+    from addnorm.reporting.questions.speedup import answer
     from addnorm.statistics.run_tables import columns_from
 
     result = addnorm.speedup(
@@ -224,12 +222,12 @@ def _speedup(options: Options, question: Literal["speedup", "time", "steps"]) ->
         unit=options.unit or None,
         say=print_message,
     )
-    return result.to_json(), text, latex
+    return result.to_json(), answer
 
 
 def _downstream(options: Options) -> Answer:
     import addnorm
-    from addnorm.cli._rank.downstream import latex, text
+    from addnorm.reporting.questions.downstream import answer
     from addnorm.statistics.run_tables import columns_from
 
     result = addnorm.downstream(
@@ -240,7 +238,7 @@ def _downstream(options: Options) -> Answer:
         columns=columns_from(options.columns) if options.columns else None,
         direction=options.direction,
     )
-    return result.to_json(), text, latex
+    return result.to_json(), answer
 
 
 def _next_commands(folder: Path) -> str:

@@ -19,15 +19,15 @@ _LOWER = (
 _HIGHER = (
     "accuracy acc bleu sacrebleu chrf rouge rouge1 rouge2 rougel meteor comet f1 fscore auc auroc auprc ap precision recall "
     "score scores reward return returns r2 iou miou dice map ndcg mrr em exact match pass throughput mfu tps qps core psnr "
-    "ssim win winrate correct success mcc spearman pearson kappa elo top1 top5 mmlu hellaswag arc gsm8k humaneval"
+    "ssim win winrate correct success mcc spearman pearson kappa elo top1 top5 mmlu hellaswag arc gsm8k humaneval fps "
+    "similarity likelihood loglikelihood logprob elbo snr hits"
 )
 _OF_WORD: dict[str, Direction] = {
     **dict.fromkeys(_HIGHER.split(), "higher"),
     **dict.fromkeys((_LOSSES + " " + _LOWER).split(), "lower"),
 }
-_RATE = re.compile(
-    r"(?:tok(?:en)?|sample|example|step|it(?:er)?|request|flop)s?(?:/|[ _]?per[ _]?)(?:s|sec|second)s?", re.IGNORECASE
-)
+_COUNTED = "tok(?:en)?|sample|example|step|it(?:er)?|request|flop|image|img|frame|batch(?:e)?|seq(?:uence)?"
+_RATE = re.compile(rf"(?:{_COUNTED})s?(?:/|[ _]?per[ _]?)(?:s|sec|second)s?", re.IGNORECASE)
 _UNITS = {"bpb": "bits per byte", "bpc": "bits per character", "bpw": "bits per word"}
 
 
@@ -68,22 +68,22 @@ def measure_of(name: str, direction: Direction | None = None, unit: str | None =
         'higher'
     """
     words = re.split(r"[^a-z0-9]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).casefold())
-    meant: dict[Direction, list[str]] = {"lower": [], "higher": []}
-    for word in words:
-        if word in _OF_WORD:
-            meant[_OF_WORD[word]].append(word)
-    if direction is None and (_RATE.search(name) or (meant["higher"] and not meant["lower"])):
+    # The last word tells, `edit_accuracy` is no edit distance; but a loss is one whatever it is of.
+    has_loss = not set(_LOSSES.split()).isdisjoint(words)
+    meant = "lower" if has_loss else next((_OF_WORD[word] for word in reversed(words) if word in _OF_WORD), None)
+    if direction is None and (_RATE.search(name) or meant == "higher"):
         raise InputError(
             f"{name}: expected a loss, or a direction for another number, got neither. With addnorm rank, give --direction "
             "higher if higher is better, or --direction lower; addnorm trend compares losses alone."
         )
-    is_loss = not set(_LOSSES.split()).isdisjoint(words) and direction != "higher"
-    known = NATS if is_loss else next((_UNITS[word] for word in words if word in _UNITS), None)
+    known = (
+        NATS if has_loss and direction != "higher" else next((_UNITS[word] for word in words if word in _UNITS), None)
+    )
     return Metric(
         name=name,
         unit=unit or known,
         better=direction or "lower",
-        assumed=direction is None and not meant["lower"],
+        assumed=direction is None and meant != "lower",
     )
 
 

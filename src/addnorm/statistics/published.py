@@ -47,7 +47,8 @@ def read_published(path: str | Path) -> Published:
         raise InputError(f"results file {path}: {error.strerror or error}. Give the path of a JSON file.") from error
     except json.JSONDecodeError as error:
         raise InputError(
-            f"results file {path}, line {error.lineno}: expected JSON, got an error: {error.msg}."
+            f"results file {path}, line {error.lineno}: expected JSON, got an error: {error.msg}. Name a file with an "
+            "object in each line .jsonl."
         ) from error
 
 
@@ -83,10 +84,13 @@ def ranking_of_published(path: Path, overrides: Mapping[str, Any] | None = None)
 def _parse(text: Any, where: str) -> Published:
     if not isinstance(text, dict) or not isinstance(text.get("runs"), list):
         got = f"the fields {', '.join(text)}" if isinstance(text, dict) else type(text).__name__
-        raise InputError(
-            f"{where}: expected an object with a list 'runs', got {got}. For runs of your own, write a list of objects with "
-            "variant, seed and loss."
+        advice = (
+            "Give the folder that holds the folders of all runs."
+            if isinstance(text, dict) and "log_history" in text
+            else "For runs of your own, write a list of objects with variant, seed and loss. With pandas: "
+            "to_json(orient='records')."
         )
+        raise InputError(f"{where}: expected an object with a list 'runs', got {got}. {advice}")
     assumptions = text.get("assumptions", {})
     return Published(
         results=tuple(_run(run, f"{where}: $.runs[{index}]") for index, run in enumerate(text["runs"])),

@@ -186,7 +186,7 @@ class Ranking:
     """Seeds of the second batch, on which found comparisons are tested again; empty if none is planned."""
     unplanned: tuple[str, ...] = ()
     """Ways in which the comparisons are not those that were planned: `left_out`, `references`, `margin`, `added_after_look`,
-    and `unfinished` while runs have not ended."""
+    `plan` where `study.json` was edited, and `unfinished` while runs have not ended."""
     stuck: tuple[StuckRuns, ...] = ()
     """Variants some of whose runs ended far above their others."""
     unpaired: bool = False

@@ -13,7 +13,7 @@ over that of chi^2 per degree of freedom,
 
 and g > margin calls the upper group stuck. The most significant variant goes first; its upper group is then left out of
 everybody's b_s, since its gap is in the seed effects of the others. Of two variants, a gap in their difference belongs to the
-one that is higher at fewer seeds.
+one whose own losses have it.
 
 Why medians: one stuck run must not move the seed's effect, or shift every other variant at that seed. Why a second condition: a
 noisy variant with few seeds has large gaps by chance, and its own spread has n - 2 degrees of freedom. With three runs, a noisy
@@ -148,8 +148,11 @@ def _division(
     steps = np.diff(residual)
     division = int(steps.argmax()) + 1
     lower, upper = residual[:division], residual[division:]
-    if len(centred) == 2 and upper.size >= lower.size:
-        return nothing
+    if len(centred) == 2:
+        # The difference of two is the same gap in both: it belongs to the one whose own losses have it.
+        shift = effect[columns[division:]].mean() - effect[columns[:division]].mean()
+        if abs(shift + upper.mean() - lower.mean()) <= abs(shift):
+            return nothing
     within_df = residual.size - 2
     within = float(np.sqrt((lower.var() * lower.size + upper.var() * upper.size) / within_df))
     gap = float(steps[division - 1])

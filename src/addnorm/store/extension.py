@@ -18,6 +18,7 @@ A plan with `tune` begins with the tuning runs alone. Its one stage adds every v
 
 import hashlib
 import json
+import re
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -52,6 +53,18 @@ def plugins_of(plan: Mapping[str, Any]) -> tuple[str, ...]:
 def hashes(plan: dict[str, Any]) -> list[str]:
     """Hash of the first plan, then that of each extension."""
     return [plan["plan_hash"], *(extension["plan_hash"] for extension in plan.get("extensions", []))]
+
+
+def content_hash(plan: Mapping[str, Any]) -> str:
+    """Hash that a first plan of this content was frozen with."""
+    later = ("format", "plan_hash", "addnorm_version", "extensions")
+    content = {name: value for name, value in plan.items() if name not in later}
+    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode("ascii")).hexdigest()
+
+
+def was_edited(plan: Mapping[str, Any]) -> bool:
+    """True for a first plan whose hash, a SHA-256 as addnorm writes it, is that of another content."""
+    return re.fullmatch("[0-9a-f]{64}", plan["plan_hash"]) is not None and plan["plan_hash"] != content_hash(plan)
 
 
 def only_adds_seeds(old: dict[str, Any], new: dict[str, Any]) -> bool:

@@ -21,6 +21,71 @@ _ALPHA = 0.05
 """Error rate of all verdicts of a metric, or of all metrics together."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Choices:
+    """Choices about a ranking; `rank` says what each is."""
+
+    references: Sequence[str] | None = None
+    margin: float | None = None
+    variants: Sequence[str] = ()
+    exclude: Sequence[str] = ()
+    columns: Mapping[str, str] | None = None
+    direction: Direction | None = None
+    unit: str | None = None
+    metric: str | Sequence[str | Mapping[str, Any]] = ()
+    together: bool = False
+
+    def metrics(self) -> tuple[MetricChoice, ...]:
+        """The columns to rank by; what is said apart from them is of the first.
+
+        Raises:
+            InputError: a metric of another form, one twice, or one beside the column `loss`.
+        """
+        given = [self.metric] if isinstance(self.metric, str | Mapping) else list(self.metric)
+        named = (self.columns or {}).get("loss")
+        if given and named not in (None, "loss"):
+            raise InputError(f"metric: expected no column loss={named} beside it, got both. Leave one out.")
+        choices = [MetricChoice.of(each) for each in given] or [MetricChoice(name=named or "loss")]
+        names = [choice.name for choice in choices]
+        for name in names:
+            if names.count(name) > 1:
+                raise InputError(f"metric: expected each column once, got {name} twice. Leave one out.")
+        first = choices[0]
+        choices[0] = replace(
+            first,
+            direction=first.direction or self.direction,
+            unit=first.unit or self.unit,
+            margin=self.margin if first.margin is None else first.margin,
+        )
+        return tuple(choices)
+
+    def overrides(self, known: Sequence[str], own: Sequence[str]) -> dict[str, Any]:
+        """Settings that differ from the ranking of everything against the study's own references."""
+        variants, exclude = (_points(names, known) for names in (self.variants, self.exclude))
+        references = None if self.references is None else _points(self.references, known)
+        for name in (*variants, *exclude):
+            if name not in known:
+                raise UnknownName("variant", name, known)
+        for name in references or ():
+            if name in exclude:
+                raise InputError(f"reference {name!r}: expected a variant that is ranked, got one that is excluded.")
+        compared = own if references is None else references
+        left_out = [
+            name for name in known if name in exclude or (variants and name not in variants and name not in compared)
+        ]
+        overrides: dict[str, Any] = {}
+        if left_out:
+            overrides["left_out"] = tuple(left_out)
+        kept = tuple(name for name in compared if name not in left_out)
+        if compared and not kept:
+            raise InputError(
+                f"references: expected one that is left, got all of {', '.join(compared)} excluded. Name another."
+            )
+        if references is not None or kept != tuple(own):
+            overrides["references"] = kept
+        return overrides
+
+
 def rank(
     path: Source,
     *,
@@ -73,19 +138,19 @@ def rank(
         >>> addnorm.rank(rows)["rezero"].versus["base"].verdict
         'better'
     """
+    choices = Choices(
+        references=references,
+        margin=margin,
+        variants=variants,
+        exclude=exclude,
+        columns=columns,
+        direction=direction,
+        unit=unit,
+        metric=metric,
+        together=together,
+    )
     if is_run_table(path):
-        return rank_table(
-            path,
-            references=references,
-            margin=margin,
-            variants=variants,
-            exclude=exclude,
-            columns=columns,
-            direction=direction,
-            unit=unit,
-            metric=metric,
-            together=together,
-        ).ranking
+        return rank_table(path, choices).ranking
     path = Path(path)  # type: ignore[arg-type]
     if columns or ((direction or unit) and not metric) or (metric and is_published(path)):
         given = "columns are given" if columns or metric else "a direction or unit is given"
@@ -97,15 +162,15 @@ def rank(
     else:
         folder = StudyFolder(path)
         known, own = tuple(dict.fromkeys(run.spec["variant"] for run in folder.runs())), folder.references
-    overrides = _chosen(known, own, references, variants, exclude)
+    overrides = choices.overrides(known, own)
     if is_published(path):
         return ranking_of_published(path, overrides | ({} if margin is None else {"margin": margin}))
-    choices = metric_choices(metric, None, direction, unit, margin)
+    metrics = choices.metrics()
     made = []
-    for choice in choices:
+    for choice in metrics:
         measure = measure_of(choice.name, choice.direction, choice.unit) if metric else None
         chosen = overrides | ({} if choice.margin is None else {"margin": choice.margin})
-        found = ranking(folder, chosen, measure=measure, confidence=_confidence(choices, together))
+        found = ranking(folder, chosen, measure=measure, confidence=_confidence(metrics, together))
         notes = () if measure is None else _about(measure, found.margin, choice.margin)
         made.append(replace(found, warnings=(*notes, *found.warnings)))
     record_peek(folder, say)
@@ -129,45 +194,35 @@ class RankedTable:
 # claim about one metric does not become harder because another is shown beside it. With `together`, the error rate is divided
 # evenly over the metrics (Bonferroni), and Holm's procedure works within each: the chance of any false claim is then at most
 # the sum of the parts, however the metrics depend on each other.
-def rank_table(
-    source: Source,
-    *,
-    references: Sequence[str] | None = None,
-    margin: float | None = None,
-    variants: Sequence[str] = (),
-    exclude: Sequence[str] = (),
-    columns: Mapping[str, str] | None = None,
-    direction: Direction | None = None,
-    unit: str | None = None,
-    metric: str | Sequence[str | Mapping[str, Any]] = (),
-    together: bool = False,
-    fewest_seeds: int = 2,
-) -> RankedTable:
-    """Rank the runs of a table by one column or several; the arguments are those of `rank`.
+def rank_table(source: Source, choices: Choices, *, fewest_seeds: int = 2) -> RankedTable:
+    """Rank the runs of a table by one column or several.
 
     Args:
+        source, choices: as for `rank`.
         fewest_seeds: 2, or 1 where a table is shown while it grows.
 
     Raises:
         InputError: as `rank`.
     """
-    choices = metric_choices(metric, columns, direction, unit, margin)
-    confidence = _confidence(choices, together)
+    metrics = choices.metrics()
+    confidence = _confidence(metrics, choices.together)
     made: list[Ranking] = []
     first: RunTable | None = None
-    for choice in choices:
-        table = read_run_table(source, {**(columns or {}), "loss": choice.name}, fewest_seeds=fewest_seeds)
+    for choice in metrics:
+        table = read_run_table(source, {**(choices.columns or {}), "loss": choice.name}, fewest_seeds=fewest_seeds)
         first = first or table
         own = (table.runs[0].variant,)
-        overrides = _chosen(variant_names(table.runs), own, references, variants, exclude)
+        overrides = choices.overrides(variant_names(table.runs), own)
         if choice.margin is not None:
             overrides["margin"] = choice.margin
         measure = measure_of(table.metric, choice.direction, choice.unit)
         result = rank_results(table.runs, **{"references": own, **overrides}, measure=measure, confidence=confidence)
-        notes = (*table.warnings, *_about(measure, result.margin, choice.margin))
+        notes = [*table.warnings, *_about(measure, result.margin, choice.margin)]
+        if choices.references is None and own[0] in (*result.set_apart, *result.noisy_references):
+            notes.append(sentence("first_is_noisy", name=own[0]))
         made.append(replace(result, warnings=(*notes, *result.warnings)))
     assert first is not None
-    return RankedTable(ranking=_with_others(made, together), runs=first.runs)
+    return RankedTable(ranking=_with_others(made, choices.together), runs=first.runs)
 
 
 def _confidence(choices: Sequence[MetricChoice], together: bool) -> float:
@@ -182,37 +237,6 @@ def _with_others(made: Sequence[Ranking], together: bool) -> Ranking:
         return made[0]
     ranked = replace(made[0], others=tuple(made[1:]), together=together)
     return replace(ranked, warnings=(_share(ranked), *ranked.warnings))
-
-
-def metric_choices(
-    metric: str | Sequence[str | Mapping[str, Any]],
-    columns: Mapping[str, str] | None,
-    direction: Direction | None,
-    unit: str | None,
-    margin: float | None,
-) -> tuple[MetricChoice, ...]:
-    """The columns to rank by; what is said apart from them is of the first.
-
-    Raises:
-        InputError: a metric of another form, one twice, or one beside the column `loss`.
-    """
-    given = [metric] if isinstance(metric, str | Mapping) else list(metric)
-    named = (columns or {}).get("loss")
-    if given and named not in (None, "loss"):
-        raise InputError(f"metric: expected no column loss={named} beside it, got both. Leave one out.")
-    choices = [MetricChoice.of(each) for each in given] or [MetricChoice(name=named or "loss")]
-    names = [choice.name for choice in choices]
-    for name in names:
-        if names.count(name) > 1:
-            raise InputError(f"metric: expected each column once, got {name} twice. Leave one out.")
-    first = choices[0]
-    choices[0] = replace(
-        first,
-        direction=first.direction or direction,
-        unit=first.unit or unit,
-        margin=margin if first.margin is None else first.margin,
-    )
-    return tuple(choices)
 
 
 def _share(ranking: Ranking) -> Sentence:
@@ -235,39 +259,6 @@ def _about(measure: Metric, applied: float, given: float | None) -> list[Sentenc
 def variant_names(results: Sequence[Result]) -> tuple[str, ...]:
     """Every variant once, in order of first appearance."""
     return tuple(dict.fromkeys(result.variant for result in results))
-
-
-def _chosen(
-    known: Sequence[str],
-    own: Sequence[str],
-    references: Sequence[str] | None,
-    variants: Sequence[str],
-    exclude: Sequence[str],
-) -> dict[str, Any]:
-    """Settings that differ from the ranking of everything against the study's own references."""
-    variants, exclude = (_points(names, known) for names in (variants, exclude))
-    references = None if references is None else _points(references, known)
-    for name in (*variants, *exclude):
-        if name not in known:
-            raise UnknownName("variant", name, known)
-    for name in references or ():
-        if name in exclude:
-            raise InputError(f"reference {name!r}: expected a variant that is ranked, got one that is excluded.")
-    compared = own if references is None else references
-    left_out = [
-        name for name in known if name in exclude or (variants and name not in variants and name not in compared)
-    ]
-    overrides: dict[str, Any] = {}
-    if left_out:
-        overrides["left_out"] = tuple(left_out)
-    kept = tuple(name for name in compared if name not in left_out)
-    if compared and not kept:
-        raise InputError(
-            f"references: expected one that is left, got all of {', '.join(compared)} excluded. Name another."
-        )
-    if references is not None or kept != tuple(own):
-        overrides["references"] = kept
-    return overrides
 
 
 def _points(names: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from addnorm.errors import InputError, did_you_mean
 from addnorm.statistics import Ranking, Result, rank
 from addnorm.statistics.measure import LOSS, LOSS_OF_ANSWERS, Metric
 from addnorm.statistics.seeds_in_stages import SeedsInStages
+from addnorm.store.extension import was_edited
 from addnorm.store.files import Damaged, read_json
 from addnorm.store.result import result
 from addnorm.store.study import StudyFolder
@@ -133,7 +134,7 @@ def ranking(
         design=design(folder),
         second=tuple(folder.plan.get("replicate", ())),
         tuning=outcome if own else None,  # its tables are of losses
-        unplanned=changed,
+        unplanned=[*changed, "plan"] if was_edited(folder.plan) else changed,
         pairs=None if pairs is None else [pair for pair in pairs if pair[1] in chosen["references"]],
     )
 

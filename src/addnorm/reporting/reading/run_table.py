@@ -17,9 +17,8 @@ from typing import Any
 from addnorm.errors import AddnormError, InputError
 from addnorm.reporting.snapshot import Facts, RunView, Snapshot, TableSource
 from addnorm.statistics import Ranking, Result, kuang_2025, read_published
-from addnorm.statistics.measure import Direction
 from addnorm.statistics.run_tables import Source, is_run_table, read_curves
-from addnorm.store.rank import RankedTable, is_published, metric_choices, rank, rank_table
+from addnorm.store.rank import Choices, RankedTable, is_published, rank, rank_table
 from addnorm.words import say
 
 _LONGEST_WAIT_S = 2.0
@@ -31,18 +30,9 @@ Points = Mapping[str, Sequence[tuple[float, float]]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableChoices:
+class TableChoices(Choices):
     """Choices about a table, as `addnorm rank` takes them."""
 
-    references: tuple[str, ...] | None = None
-    margin: float | None = None
-    variants: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    columns: Mapping[str, str] | None = None
-    direction: Direction | None = None
-    unit: str | None = None
-    metric: tuple[str | Mapping[str, Any], ...] = ()
-    together: bool = False
     posterior: bool = False
 
     @property
@@ -215,7 +205,7 @@ def _whole(step: float) -> int:
 def _ranked(source: Source, choices: TableChoices) -> RankedTable:
     if is_run_table(source):
         # One seed is enough to be shown: its verdicts say what they lack.
-        return rank_table(source, **choices.of_ranking, fewest_seeds=1)
+        return rank_table(source, choices, fewest_seeds=1)
     path = Path(source)  # type: ignore[arg-type]
     ranking: Ranking = rank(path, **{**choices.of_ranking, "together": False})
     published = read_published(path) if path.suffix == ".json" else kuang_2025()
@@ -229,7 +219,7 @@ def _points(source: Source, choices: TableChoices) -> tuple[Points, str | None]:
     columns = dict(choices.columns or {})
     if columns.get("seed") == "":
         return {}, say("no_curves_without_seeds")
-    first = metric_choices(choices.metric, choices.columns, None, None, None)[0]
+    first = choices.metrics()[0]
     try:
         read, _, _ = read_curves(source, {**columns, "loss": first.name})
     except InputError as error:  # the ranking was read: what is wrong concerns the steps alone

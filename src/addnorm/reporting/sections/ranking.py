@@ -144,13 +144,14 @@ def means(ranking: Mapping[str, Any], t: Phrases | None = None) -> ResultTable:
     t = phrases("en") if t is None else t
     shown = RankingFormats.of(ranking, t)
     metric = t("head.loss") if ranking["metric"] == "loss" else ranking["metric"]
+    accuracy = Column("accuracy", t("head.accuracy_percent"), dashed(lambda share: f"{100 * share:.2f}"))
     columns = (
         Column("rank_interval", t("head.ranks"), dashed(lambda ends: "-".join(map(str, dict.fromkeys(ends))))),
         Column("variant", t("head.variant"), value=_name, side="l"),
         Column("seeds", t("head.seeds")),
         Column("mean", metric, dashed(shown.level)),
         Column("interval", "±", dashed(lambda ends: shown.level((ends[1] - ends[0]) / 2))),
-        Column("accuracy", t("head.accuracy_percent"), dashed(lambda share: f"{100 * share:.2f}")),
+        *([accuracy] if any(row["accuracy"] is not None for row in ranking["variants"]) else []),
         Column("tier", t("head.tier"), lambda tier: _tier(tier, t), side="l"),
     )
     return ResultTable(columns, ranking["variants"])

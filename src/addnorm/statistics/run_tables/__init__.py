@@ -22,6 +22,7 @@ from addnorm.statistics.run_tables.logs import holds_logs
 from addnorm.statistics.run_tables.numerals import NotANumber, Notation, is_missing, number, stripped, visible, whole
 from addnorm.statistics.run_tables.offline_runs import offline_files
 from addnorm.statistics.run_tables.records import PARQUET, Source, is_in_memory, read_records
+from addnorm.statistics.run_tables.run_files import run_files
 from addnorm.statistics.run_tables.trackers import is_database, read_any
 from addnorm.words import Sentence, listed, say
 
@@ -66,7 +67,7 @@ def is_run_table(source: Source) -> bool:
     path = Path(source)  # type: ignore[arg-type]
     if path.is_dir():
         return not (path / "study.json").exists() and (
-            holds_events(path) or bool(offline_files(path)) or holds_logs(path)
+            holds_events(path) or bool(offline_files(path)) or holds_logs(path) or bool(run_files(path))
         )
     form = form_of(path)
     if form in (*SUFFIXES, PARQUET) or is_database(path):
@@ -245,6 +246,9 @@ def _rows(source: Source, names: Names) -> tuple[list[RunRow], str | None, list[
         unknown = list(dict.fromkeys(str(word) for word in words if not is_missing(word)))
         if len(unknown) > 1:
             notes.append(say("states_unknown", words=listed("comma", unknown[:_SHOWN])))
+    data = dict.fromkeys(str(row.data) for row in rows if not is_missing(row.data))
+    if len(data) > 1 and not any(f"={each}" in str(row.variant) for row in rows[:1] for each in data):
+        notes.append(say("data_differ", data=listed("comma", list(data)[:_SHOWN])))
     return rows, separator, notes
 
 
@@ -252,8 +256,9 @@ def _runs(rows: Sequence[RunRow], separator: str | None, names: Names) -> list[R
     """The runs of rows; of a run with several steps, the last one that has a loss."""
     notation = Notation.of((row.loss for row in rows if isinstance(row.loss, str)), separator)
     by_cell: dict[tuple[str, int], list[Run]] = {}
+    unnumbered = not (names.seed or names.tells_seed)
     for place, row in enumerate(rows):
-        run = _run(row if names.seed or names.tells_seed else replace(row, seed=place), names, notation)
+        run = _run(replace(row, seed=place) if unnumbered and row.seed is None else row, names, notation)
         by_cell.setdefault((run.variant, run.seed), []).append(run)
     return [_last(steps) for steps in by_cell.values()]
 
@@ -269,9 +274,11 @@ def _last(rows: Sequence[Run]) -> Run:
             "none. Write it, or remove the row."
         )
     at_step: dict[float | None, Run] = {}
-    for run in rows:
+    # Rows of one step hold other numbers in some loggers: Lightning's one for training, and one for validation.
+    counted = [run for run in rows if run.step is None or run.loss is not None] or rows[-1:]
+    for run in counted:
         first = at_step.setdefault(run.step, run)
-        if first is not run or (run.step is None and len(rows) > 1):
+        if first is not run or (run.step is None and len(counted) > 1):
             step = "" if run.step is None else f" at step {run.step:.10g}"
             advice = "last row of each run" if run.step is None else "row of the run that ended"
             raise InputError(
@@ -321,7 +328,10 @@ def _run(row: RunRow, names: Names, notation: Notation) -> Run:
 def _variant(name: object, column: str, where: str) -> str:
     if not isinstance(name, str | int | float) or not visible(str(name)):
         got = _shortened(name)
-        raise InputError(f"{where}: expected a name in column {column!r}, got {got}. Remove a row that is no run.")
+        raise InputError(
+            f"{where}: expected a name in column {column!r}, got {got}. Remove a row that is no run; "
+            "where cells were merged, write the name in every row."
+        )
     return visible(str(name))
 
 

@@ -15,18 +15,22 @@ OPTIONAL = ("state", "step", "run", "ended", *COSTS, *ITEMS)
 COLUMNS = (*REQUIRED, *OPTIONAL)
 _STATES = "state status run_state run_status job_state job_status outcome info.status 状态"
 _STEPS = (
-    "step _step global_step trainer/global_step iteration steps iter iters iterations global_steps train_step train_steps "
-    "training_step training_steps num_steps step_# update updates num_updates samples_seen tokens_seen consumed_samples "
-    "consumed_tokens epoch epochs"
+    "step _step global_step trainer/global_step train/global_step iteration steps iter iters iterations global_steps "
+    "train_step train_steps training_step training_steps num_steps n_steps step_# step_count current_step last_step final_step "
+    "completed_steps steps_completed n_iter update updates num_updates samples_seen tokens_seen consumed_samples "
+    "consumed_tokens tokens_trained total_steps total_tokens train_tokens num_tokens epoch epochs current_epoch last_epoch "
+    "final_epoch completed_epochs num_epochs"
 )
 _STATE_NAMES, _STEP_NAMES = tuple(_STATES.split()), tuple(_STEPS.split())
 _ANSWERED = {
     "finished completed done is_finished is_done": ("finished", "unfinished"),
     "crashed failed killed exit_code exitcode return_code returncode": ("failed", "finished"),
-    "diverged is_diverged": ("diverged", "finished"),
+    "diverged is_diverged is_nan has_nan": ("diverged", "finished"),
 }
 _ENDINGS = {name: states for names, states in _ANSWERED.items() for name in names.split()}
 """The state of a run by yes (or a code other than 0) and by no (or 0), in a column of that name."""
+_STATE_LIKE = re.compile(rf"(?:^|[/.])(?:{'|'.join(_ENDINGS)})$|(?:^|[_/.])(?:state|status)$")
+"""Another name of such a column: `sys/failed`, `trial.status`, `slurm_state`."""
 _YES, _NO = ("true", "yes", "y", "t", "1", "1.0"), ("false", "no", "n", "f", "0", "0.0", "0:0")
 _NO_RUNS = {"", "unnamed:_0", *_STATE_NAMES, *_STEP_NAMES, *_ENDINGS}
 _MOST_SHOWN = 24
@@ -35,6 +39,7 @@ _USUAL_NAMES = {
     "item": ("item", "item_id", "doc_id", "question_id"),
     "document": ("document",),
     "task": ("task",),
+    "data": ("dataset", "dataset_name", "data", "corpus", "eval_dataset", "val_dataset", "tokenizer", "vocab_size"),
     "size": ("size",),
     "compute": ("compute", "flops", "total_training_flops"),
     "throughput": ("throughput", "tokens_per_second", "throughput/tokens_per_second"),
@@ -208,6 +213,7 @@ class Names:
         usual_names = (
             ("state", self.state, _STATE_NAMES + tuple(_ENDINGS)),
             ("step", self.step, _STEP_NAMES),
+            ("data", None, _USUAL_NAMES["data"]),
             *further,
         )
         for name, given, usual in usual_names:
@@ -218,6 +224,8 @@ class Names:
             elif given is None:
                 by_name = {_folded(column): column for column in known if column not in self.required.values()}
                 there = [by_name[each] for each in usual if each in by_name]
+                if name == "state" and not there:
+                    there = [column for folded, column in by_name.items() if _STATE_LIKE.search(folded)]
                 if name == "state" and there[1:] and _folded(there[1]) in _STATE_NAMES:
                     raise InputError(
                         f"{where}: expected one column of states, got {there[0]!r} and {there[1]!r}. Name the one that tells "
@@ -230,7 +238,8 @@ class Names:
 
 @lru_cache(maxsize=4096)
 def _folded(column: str) -> str:
-    return column.casefold().replace(" ", "_").replace("-", "_")
+    parted = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", column) if any(map(str.islower, column[:1] + column[-1:])) else column
+    return parted.casefold().replace(" ", "_").replace("-", "_").rstrip("?")
 
 
 def ending(column: str, cell: object) -> object:
@@ -240,7 +249,7 @@ def ending(column: str, cell: object) -> object:
         >>> ending("Crashed", "True"), ending("exit_code", 137), ending("status", "ok")
         ('failed', 'failed', 'ok')
     """
-    word, states = str(cell).strip().casefold(), _ENDINGS.get(_folded(column))
+    word, states = str(cell).strip().casefold(), _ENDINGS.get(re.split("[/.]", _folded(column))[-1])
     if states is None or (word not in (*_YES, *_NO) and not (word and "code" in column.casefold())):
         return cell
     return states[word in _NO]
@@ -284,8 +293,8 @@ class RunRow:
 
     where: str
     """Path and line, for messages."""
-    variant: object
-    loss: object
+    variant: object = None
+    loss: object = None
     seed: object = None
     """None if no column holds seeds."""
     state: object = None
@@ -299,3 +308,4 @@ class RunRow:
     item: object = None
     document: object = None
     task: object = None
+    data: object = None

@@ -20,7 +20,7 @@ _STATES = {
     "finished": "finished finish completed complete succeeded success successful done ok ended",
     "running": "running pending queued scheduled starting started waiting active unfinished in_progress",
     "failed": "failed failure fail crashed crash killed error errored aborted canceled cancelled preempted preempting "
-    "interrupted stopped timeout timed_out oom out_of_memory terminated dead",
+    "interrupted stopped timeout timed_out oom out_of_memory dead pruned node_fail boot_fail deadline",
     "diverged": "diverged nan",
 }
 STATE_OF = {word: state for state, words in _STATES.items() for word in words.split()}
@@ -159,4 +159,6 @@ def _result(run: Run, column: str, state: str, reason: str | None) -> Result:
 
 
 def _folded(word: object) -> str:
-    return str(word).strip().casefold().replace(" ", "_").replace("-", "_")
+    # Slurm writes who cancelled a job, and others a sign before the word.
+    text = re.sub(r"^\W+|\W+$", "", re.sub(r" by \d+$", "", str(word).strip()))
+    return text.casefold().replace(" ", "_").replace("-", "_")

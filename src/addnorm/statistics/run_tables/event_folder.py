@@ -40,6 +40,7 @@ def read_folder(folder: Path, names: Names) -> tuple[list[Run], str, list[Senten
     where: dict[tuple[str, int], str] = {}
     for name, files in by_run.items():
         newest: LastValue | None = None
+        files = [file for file in files if not any(_is_copy(file, other) for other in files)]
         for file in sorted(files, key=lambda file: (file.start, file.path.name)):
             if tag in file.last:
                 newest = file.last[tag].after(newest, repeats=True)
@@ -65,6 +66,14 @@ def read_folder(folder: Path, names: Names) -> tuple[list[Run], str, list[Senten
             say("folders_left_out", count=len(left_out), runs=listed("comma", left_out[:3]), form=names.run or "")
         )
     return runs, tag, notes
+
+
+def _is_copy(file: EventFile, other: EventFile) -> bool:
+    """True for an earlier copy of a file, such as one named `.bak`; of equal ones, for all but the first by name."""
+    if file is other or file.start != other.start:
+        return False
+    own, whole = file.path.read_bytes(), other.path.read_bytes()
+    return whole.startswith(own) and (len(own), other.path.name) < (len(whole), file.path.name)
 
 
 def _tag(tags: Iterable[str], names: Names, folder: Path) -> str:
@@ -93,7 +102,7 @@ def run_named(run: str, names: Names, folder: Path) -> tuple[str, int]:
     if named is None:
         form = "variant and seed, such as deep/seed-0 or deep-s0" if names.run is None else repr(names.run)
         raise InputError(
-            f"{folder / run}: expected a folder named by {form}, got {run!r}. Give the form of the names as --columns "
+            f"{folder / run}: expected a run named by {form}, got {run!r}. Give the form of the names as --columns "
             "'run={variant}_{seed}', where * stands for anything else."
         )
     return named["variant"], int(named["seed"])

@@ -74,6 +74,13 @@ def read_rows(path: Path, names: Names) -> tuple[list[RunRow], str | None]:
     return [row for where, record in places for row in rows_of_object(record, names, where)], None
 
 
+def header_of(path: Path, names: Names) -> list[str]:
+    """Names of the columns of separated cells, in the spelling that is wanted."""
+    text = read_text(path)
+    separator = _separator(text, names, "\t" if form_of(path) == ".tsv" else ",")
+    return names.spelled(next((cells for _, cells in _records(text, path, separator) if cells[0][:1] != "#"), []))
+
+
 def read_text(path: Path) -> str:
     """The text of a file, also of a compressed one.
 
@@ -124,6 +131,8 @@ def _separated(text: str, path: Path, names: Names, usual: str) -> tuple[list[Ru
     for line, cells in records:
         where = f"{path}, line {line}"
         if header is None:
+            if _is_rule(cells):
+                continue
             if cells[0].startswith("#"):
                 named = [cells[0].lstrip("# "), *cells[1:]]
                 if names.lacking(names.spelled(named)):
@@ -213,8 +222,8 @@ def _places(header: Sequence[str], names: Names, where: str, after: Iterable[tup
 
 
 def _is_rule(cells: Sequence[str]) -> bool:
-    """True for the line below the header of a Markdown table."""
-    return all(re.fullmatch(r":?-{3,}:?|", cell) for cell in cells)
+    """True for a line of a table in text, such as that below the header in Markdown."""
+    return any(cells) and all(re.fullmatch(r":?[-=+]+:?|", cell) for cell in cells)
 
 
 def _require_once(columns: Iterable[str], header: Sequence[str], where: str) -> None:
@@ -267,9 +276,9 @@ def rows_of_object(record: Any, names: Names, where: str) -> list[RunRow]:
         raise InputError(f"{where}: expected an object with {', '.join(names.required.values())}, got {got}.")
     cells = dict(zip(names.spelled([*map(str, record)]), record.values(), strict=False))
     if any(isinstance(value, Mapping) for value in cells.values()):
-        flat = list(_flat(cells))
-        cells = dict(flat)
-        _require_once(cells.keys() & names.required.values(), [name for name, _ in flat], where)
+        fields = list(flat(cells))
+        cells = dict(fields)
+        _require_once(cells.keys() & names.required.values(), [name for name, _ in fields], where)
     cells = names.joined(cells)
     if wide := names.runs_in(tuple(cells)):
         return _of_runs(cells, names, wide, where)
@@ -286,11 +295,11 @@ def _meant(columns: Mapping[str, str], cells: Mapping[str, Any]) -> dict[str, An
     return made
 
 
-def _flat(record: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+def flat(record: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
     """Fields of inner objects under names joined by points."""
     for name, value in record.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{before}{name}.")
+            yield from flat(value, f"{before}{name}.")
         else:
             yield f"{before}{name}", value
 

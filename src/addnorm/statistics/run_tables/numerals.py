@@ -10,6 +10,7 @@ import string
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Literal
 
 _INVISIBLE = "\x1a\ufeff\u200b\u200c\u200d\u2060\u200e\u200f\u00ad"
@@ -73,6 +74,7 @@ def number(value: object, notation: Notation) -> float:
         >>> number("2,31", Notation(","))
         2.31
     """
+    value = _plain(value)
     if isinstance(value, bool):
         raise NotANumber("Write a number.")
     if isinstance(value, int | float):
@@ -104,6 +106,7 @@ def whole(value: object) -> int:
         >>> whole(" 9007199254740993 ")
         9007199254740993
     """
+    value = _plain(value)
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     text = cleaned(value) if isinstance(value, str) else value
@@ -113,6 +116,16 @@ def whole(value: object) -> int:
     if not read.is_integer() or abs(read) >= 2**53:
         raise NotANumber("")
     return int(read)
+
+
+def _plain(value: object) -> object:
+    """The number of Python in a number or array of one entry of NumPy or torch, and the text of a decimal."""
+    if isinstance(value, str | int | float | Decimal):
+        return str(value) if isinstance(value, Decimal) else value
+    try:
+        return value.item() if hasattr(value, "item") else value
+    except (ValueError, RuntimeError):  # more than one entry, in NumPy and in torch
+        return value
 
 
 def stripped(text: str) -> str:

@@ -24,9 +24,10 @@ from typing import Any
 from addnorm.errors import InputError, did_you_mean
 from addnorm.statistics.run_tables.columns import Names, RunRow
 from addnorm.statistics.run_tables.files import form_of, read_rows, rows_of_object
-from addnorm.statistics.run_tables.logs import read_logs
+from addnorm.statistics.run_tables.logs import holds_logs, read_logs
 from addnorm.statistics.run_tables.offline_runs import offline_files, read_offline
 from addnorm.statistics.run_tables.records import PARQUET, read_parquet
+from addnorm.statistics.run_tables.run_files import read_run_files, run_files
 
 _SQLITE = b"SQLite format 3\x00"
 SUMMARY = "addnorm.summary"
@@ -44,6 +45,8 @@ def read_any(path: Path, names: Names) -> tuple[list[RunRow], str | None]:
     """
     if path.is_dir() and offline_files(path):
         rows = read_offline(path, names.loss)
+    elif run_files(path) and not holds_logs(path):
+        return read_run_files(path, names), None
     elif path.is_dir():
         rows = read_logs(path, names.loss)
         names = replace(names, variant="run_name" if names.variant == "variant" else names.variant)

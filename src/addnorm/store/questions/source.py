@@ -272,8 +272,9 @@ def columns_of_no_table(path: Path, given: str = "columns are given") -> InputEr
     """The error for columns, or what they hold, that are named for results of addnorm's own form."""
     if path.is_dir() and not (path / "study.json").exists():
         return InputError(
-            f"{path}: expected a table of runs where {given}, got a folder without TensorBoard events, runs of W&B or SwanLab, "
-            "or logs of modded-nanogpt, nanoGPT or nanochat. Write the runs as one table, such as a CSV file."
+            f"{path}: expected a table of runs where {given}, got a folder without TensorBoard events, runs of W&B, SwanLab "
+            "or MLflow, trainer_state.json, logs of modded-nanogpt, nanoGPT or nanochat, or tables (.csv, .jsonl). Write "
+            "the runs as one table, such as a CSV file."
         )
     return InputError(
         f"{path}: expected a table of runs where {given}, got addnorm's own results. Leave the columns out."

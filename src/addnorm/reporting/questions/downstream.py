@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from addnorm.cli._rank import in_latex, percent_of, warnings_text
 from addnorm.reporting.formats.table import Column, ResultTable, at
-from addnorm.reporting.formats.text_table import filled
-from addnorm.words import Phrases, phrases, spoken
+from addnorm.reporting.questions import WrittenAnswer, percent_of
+from addnorm.words import Phrases
 
 _METHODS = {
     "mcnemar": "question.downstream.mcnemar",
@@ -15,30 +14,23 @@ _METHODS = {
 }
 
 
-def text(content: Mapping[str, Any], width: int) -> str:
-    """The answers as a table, in the terminal's language.
+def answer(content: Mapping[str, Any], t: Phrases) -> WrittenAnswer:
+    """The answers in words and tables.
 
     Args:
         content: `Downstream.to_json()`.
-        width: columns of the page.
+        t: of the language.
     """
-    t = spoken()
-    table = ResultTable([*_names(content, t), *_levels(content, t), *_answer(t), *_about(t)], content["rows"])
-    lines = [filled(_heading(content, t), width), "", table.text(width).rstrip("\n")]
-    return "\n".join([*lines, *warnings_text(content["warnings"], width, t)])
-
-
-def latex(content: Mapping[str, Any]) -> str:
-    """The answers as two LaTeX tables: the differences, and the means with what they rest on.
-
-    Args:
-        content: `Downstream.to_json()`.
-    """
-    t = phrases("en")
-    names = _names(content, t)
-    answers = ResultTable([*names, *_answer(t)], content["rows"])
-    means = ResultTable([*names, *_levels(content, t), *_about(t)[:-1]], content["rows"])
-    return in_latex(answers, *content["warnings"], _heading(content, t)) + "\n" + in_latex(means)
+    heading, rows, names = [_heading(content, t)], content["rows"], _names(content, t)
+    return WrittenAnswer(
+        [heading, ResultTable([*names, *_levels(content, t), *_answer(t), *_about(t)], rows)],
+        content["warnings"],
+        [
+            heading,
+            ResultTable([*names, *_answer(t)], rows),
+            ResultTable([*names, *_levels(content, t), *_about(t)[:-1]], rows),
+        ],
+    )
 
 
 def _heading(content: Mapping[str, Any], t: Phrases) -> str:

@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from addnorm.cli._rank import in_latex, percent_of, warnings_text
 from addnorm.reporting.formats.table import Column, ResultTable, at, dashed
-from addnorm.reporting.formats.text_table import filled
-from addnorm.words import Phrases, phrases, spoken
+from addnorm.reporting.questions import WrittenAnswer, percent_of
+from addnorm.words import Phrases
 
 _VERDICTS = {
     "worth more": "question.speedup.worth_more",
@@ -16,27 +15,14 @@ _VERDICTS = {
 _SENTENCES = {name: f"question.speedup.{name}" for name in ("compute", "time", "steps")}
 
 
-def text(content: Mapping[str, Any], width: int) -> str:
-    """The answers in words and as a table, in the terminal's language.
+def answer(content: Mapping[str, Any], t: Phrases) -> WrittenAnswer:
+    """The answers in words and tables.
 
     Args:
         content: `Worths.to_json()`.
-        width: columns of the page.
+        t: of the language.
     """
-    t = spoken()
-    lines = [filled(sentence, width) for sentence in _sentences(content, t)]
-    lines += ["", _table(content, t).text(width).rstrip("\n")]
-    return "\n".join([*lines, *warnings_text(content["warnings"], width, t)])
-
-
-def latex(content: Mapping[str, Any]) -> str:
-    """The answers as a LaTeX table, with the sentences above it.
-
-    Args:
-        content: `Worths.to_json()`.
-    """
-    t = phrases("en")
-    return in_latex(_table(content, t), *content["warnings"], *_sentences(content, t))
+    return WrittenAnswer([_sentences(content, t), _table(content, t)], content["warnings"])
 
 
 def _sentences(content: Mapping[str, Any], t: Phrases) -> list[str]:

@@ -3,10 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from addnorm.cli._rank import in_latex, unit_of, warnings_text
 from addnorm.reporting.formats.table import Column, ResultTable, dashed
-from addnorm.reporting.formats.text_table import filled
-from addnorm.words import Phrases, phrases, spoken
+from addnorm.reporting.questions import WrittenAnswer, unit_of
+from addnorm.words import Phrases
 
 _MEANINGS = {
     "no improvement": "question.rule.nothing",
@@ -28,34 +27,17 @@ _CONDITIONS = {
 """Names of conditions in words; the others are formulas."""
 
 
-def text(content: Mapping[str, Any], width: int) -> str:
-    """The answers in words and tables, in the terminal's language.
+def answer(content: Mapping[str, Any], t: Phrases) -> WrittenAnswer:
+    """The answers in words and tables.
 
     Args:
         content: `RuleResult.to_json()`.
-        width: columns of the page.
+        t: of the language.
     """
-    t = spoken()
-    lines = [filled(_heading(content, t), width), "", _answers(content["variants"], t).text(width).rstrip("\n")]
+    parts: list[Sequence[str] | ResultTable] = [[_heading(content, t)], _answers(content["variants"], t)]
     for row in content["variants"]:
-        lines += ["", filled(_about(row, content, t), width)]
-        if row["rates"]:
-            lines += ["", _rates(row, content, t).text(width).rstrip("\n")]
-    return "\n".join([*lines, *warnings_text(content["warnings"], width, t)])
-
-
-def latex(content: Mapping[str, Any]) -> str:
-    """The answers as LaTeX tables: what the rule asks, and how often it is satisfied, for each variant.
-
-    Args:
-        content: `RuleResult.to_json()`.
-    """
-    t = phrases("en")
-    tables = [in_latex(_answers(content["variants"], t), *content["warnings"], _heading(content, t))]
-    tables += [
-        in_latex(_rates(row, content, t), _about(row, content, t)) for row in content["variants"] if row["rates"]
-    ]
-    return "\n".join(tables)
+        parts += [[_about(row, content, t)], *([_rates(row, content, t)] if row["rates"] else [])]
+    return WrittenAnswer(parts, content["warnings"])
 
 
 def _heading(content: Mapping[str, Any], t: Phrases) -> str:
