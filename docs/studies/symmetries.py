@@ -208,7 +208,7 @@ def reduced(name: str) -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
     torch.manual_seed(0)
     model = cls(cls.config_class(**fields)).eval()
     if given == "image":
-        return model, {"pixel_values": torch.randn(60, 2, 4, 4, generator=torch.Generator().manual_seed(1))}
+        return model, {"pixel_values": torch.randn(8, 2, 4, 4, generator=torch.Generator().manual_seed(1))}
     decoded = {"decoder_input_ids": TOKENS[:, :7].flip(1)} if given == "pair" else {}
     return model, {"input_ids": MORE_TOKENS if given == "more" else TOKENS, **decoded}
 

@@ -43,6 +43,8 @@ class System:
     """Directions of the current operation's result on which no output seems to depend, [direction, channel]."""
     path: str = ""
     """The module of the operation that is being propagated."""
+    only_softmax: bool = False
+    """True if nothing but softmaxes read the current operation's result, so that masks may be as low as they like."""
     data: int = 0
     """Number of datum ids given so far."""
 

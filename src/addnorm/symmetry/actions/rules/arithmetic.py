@@ -13,8 +13,8 @@ from addnorm.symmetry.actions.system import NoRule, System, by_datum, merged_fre
 from addnorm.symmetry.actions.uses import Derived, GainUse, ShiftUse
 from addnorm.symmetry.actions.values import NOWHERE, Fixed, FreeShift, State, Value, Weight
 
-_DEAD = 1e4
-"""Constants of this size are masks: what is added to them has no effect after a softmax."""
+_DEAD = -1e4
+"""Constants from here down are masks: what is added to them has no effect after a softmax."""
 _SMALL = 1e-3
 """Constants up to this size break a symmetry only nearly."""
 
@@ -89,7 +89,11 @@ def shifted(system: System, value: Value, other: Operand, factor: float = 1.0) -
     value = system.whole(value)
     members, _ = by_datum(value)
     before, shape = value.space, value.shape
-    number = torch.where(other.number.abs() >= _DEAD, 0.0, other.number.double()).detach()
+    number = other.number.double().detach()
+    if system.only_softmax:
+        number = torch.where(number <= _DEAD, 0.0, number)
+    elif not bool((number.abs() < -_DEAD).all()):
+        raise NoRule
     numbers = number.expand(shape).reshape(-1)[members]
     ids = torch.from_numpy(np.array(np.broadcast_to(weight_ids(other), shape))).reshape(-1)[members]
     unique, kind = np.unique(np.concatenate([ids.numpy(), numbers.numpy()], 1), axis=0, return_inverse=True)

@@ -310,15 +310,17 @@ def normalised(system: System, value: Value, axis: int) -> None:
 
 @rule("gt", "ge", "lt", "le", "eq", "ne", "isinf", "isnan", "isfinite")
 def compared(call: Call) -> State:
-    """A comparison of learned numbers, such as whether a bias is masked: it changes nowhere by a small step."""
+    """Whether learned numbers are masked, which no move of them changes. Other comparisons may change along a move."""
     if any(not isinstance(each.state, Weight | Fixed) for each in call.operands()):
+        raise NoRule
+    if "other" in call.named and not bool((call.operand("other").number <= _MASKED).all()):
         raise NoRule
     return Fixed(constant=True)
 
 
 @rule("masked_fill", "where")
 def masked(call: Call) -> State:
-    """Entries replaced by a constant so low that a softmax ignores it, or by zero."""
+    """Entries replaced by a constant so low that the softmax which reads them ignores it."""
     if call.name == "where":
         condition, kept, other = call.operand("condition"), call.operand("self"), call.operand("other")
         if isinstance(other.state, Value):
@@ -334,6 +336,6 @@ def masked(call: Call) -> State:
     if not isinstance(value, Value) or not condition.constant or not other.constant:
         raise NoRule
     used = other.number.expand(call.result.shape)[~condition.number.expand(call.result.shape)]
-    if bool((used <= -1e4).all()):
+    if call.system.only_softmax and bool((used <= _MASKED).all()):
         return value
     raise NoRule
