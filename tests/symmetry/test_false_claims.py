@@ -1,5 +1,5 @@
-"""What the graph does not say once and for all is not claimed: constants that are no masks, integers that differ between inputs,
-learned numbers that are compared, random numbers, and weights that a call writes."""
+"""What a graph does not say once and for all is not claimed: constants that are no masks, integers that differ between
+inputs, learned numbers that are compared, random numbers, and weights that a call writes."""
 
 import pytest
 import torch
@@ -175,3 +175,23 @@ def test_integers_that_these_inputs_lack(cls: type[Table]) -> None:
     assert found.refuted == ()
     assert found.explained + sum(each.size for each in found.unexplained) == found.redundant
     assert (cls is Table) <= (found.explained > 0)
+
+
+class Positions(nn.Module):
+    """A table of positions longer than the inputs, before a norm and beside it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.table, self.norm = nn.Parameter(torch.randn(16, 3)), nn.LayerNorm(3)
+        self.map, self.last = nn.Linear(3, 3), nn.Linear(3, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.table[: x.shape[1]]
+        return self.last(x + self.map(self.norm(x)))
+
+
+def test_a_move_is_compared_at_positions_that_it_moves() -> None:
+    found = addnorm.symmetries(Positions().eval(), X, points=1)
+    assert found.refuted == ()
+    assert max(found.move(each.name, index)[1] for each in found.families for index in range(each.size)) < 1e-9

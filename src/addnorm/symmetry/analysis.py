@@ -7,15 +7,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves, tree_map
 
 from addnorm.errors import InputError
 from addnorm.redundancy.algebra.rank import svd
 from addnorm.redundancy.execution.cases import Cases
 from addnorm.redundancy.execution.checks import check_inputs, check_model
 from addnorm.redundancy.execution.copies import PROCESS_LOCK, device_of
-from addnorm.redundancy.execution.fresh_inputs import InputTemplate
-from addnorm.redundancy.execution.inputs import Inputs, bind
+from addnorm.redundancy.execution.fresh_inputs import like, tensors
+from addnorm.redundancy.execution.inputs import bind
 from addnorm.redundancy.execution.observation import Observe
 from addnorm.redundancy.graph.export import NotExported, Program, export
 from addnorm.redundancy.result import class_name
@@ -109,8 +108,8 @@ def symmetries(
         program = None
         made: Structure | None = None
         # A graph of the longest inputs reads every row of a table that any of the inputs reads.
-        longest = _longest(cases)
-        read = (_like(longest.example, bound),)
+        longest = max(cases.templates, key=lambda each: sum(leaf.numel() for leaf in tensors(each.example)))
+        read = (like(longest.example, bound),)
         try:
             progress("structural method", 0, 1)
             program = export(model, read[0], observe=observe, training=model.training)
@@ -133,10 +132,12 @@ def symmetries(
                 return _carried(one, kept, point, cases, observe, columns, refuted, progress, notes)
 
             directions = checked(made)
-            if refuted and cases.fresh and any(not each.is_floating_point() for each in _tensors(read[0])):
+            if refuted and cases.fresh and any(not each.is_floating_point() for each in tensors(read[0])):
                 # Integers that are more than rows of a table, such as a flag that these inputs lack, stand in the equations
                 # as numbers, so that what holds at one input need not hold at another.
-                read += tuple(_like(longest.fresh(seed, seed * longest.step), bound) for seed in range(1, 1 + _MORE_INPUTS))
+                read += tuple(
+                    like(longest.fresh(seed, seed * longest.step), bound) for seed in range(1, 1 + _MORE_INPUTS)
+                )
                 try:
                     made = structure(program, point, *read)
                     refuted.clear()
@@ -169,27 +170,9 @@ def symmetries(
         refuted=tuple(refuted),
         notes=tuple(notes),
         seconds={name: round(value, 3) for name, value in seconds.items()},
-        subject=Subject(model=model, program=program, inputs=read, observe=observe, null=space.basis, columns=columns),
-    )
-
-
-def _tensors(inputs: Inputs) -> list[Tensor]:
-    return [each for each in tree_leaves((inputs.args, dict(inputs.kwargs))) if isinstance(each, Tensor)]
-
-
-def _longest(cases: Cases) -> InputTemplate:
-    """The inputs of the greatest length."""
-    return max(cases.templates, key=lambda each: sum(leaf.numel() for leaf in _tensors(each.example)))
-
-
-def _like(inputs: Inputs, given: Inputs) -> Inputs:
-    """Inputs in the types of the given ones."""
-
-    def like(leaf: Any, own: Any) -> Any:
-        return leaf.to(own.dtype) if isinstance(leaf, Tensor) and isinstance(own, Tensor) else leaf
-
-    return Inputs(
-        args=tree_map(like, inputs.args, given.args), kwargs=tree_map(like, dict(inputs.kwargs), dict(given.kwargs))
+        subject=Subject(
+            model=model, program=program, inputs=bound, read=read, observe=observe, null=space.basis, columns=columns
+        ),
     )
 
 

@@ -29,8 +29,10 @@ class Subject:
 
     model: nn.Module
     program: Program | None
-    inputs: tuple[Inputs, ...]
-    """Those with which it was exported, and others for which the equations were written."""
+    inputs: Inputs
+    """Those with which it was analysed."""
+    read: tuple[Inputs, ...]
+    """The longest that follow from them, with which it was exported, and others for which the equations were written."""
     observe: Observe
     null: Tensor
     """float64[column, direction]: a basis of the numerical null space."""
@@ -83,8 +85,9 @@ class Subject:
         versions = parameter_versions(self.model)
         if self._known.get("versions") != versions:
             model = copy_of(self.model, torch.float64).train(self.model.training)
-            cases = Cases.of(model, self.inputs[0], self.observe)
-            made = structure(program, model, *self.inputs), Comparison.of(model, cases, self.observe)
+            # Not those of the longest inputs, which would follow with rows of tables that the graph does not read.
+            cases = Cases.of(model, self.inputs, self.observe)
+            made = structure(program, model, *self.read), Comparison.of(model, cases, self.observe)
             self._known.update(versions=versions, made=made)
         known: tuple[Structure, Comparison] = self._known["made"]
         return known

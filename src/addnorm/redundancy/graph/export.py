@@ -73,7 +73,7 @@ def export(model: nn.Module, inputs: object, *, observe: Observe, training: bool
     with _EXPORTING, _undisturbed():
         program = _traced_either(spare, example)
         if _written_parameters(program):
-            # RWKV divides some weights by powers of two in its first call. The graph of later calls has the weights as they are.
+            # RWKV divides weights by powers of two in its first call. The graph of later calls has them as they are.
             with torch.no_grad():
                 spare(*cloned(example).args, **cloned(example).kwargs)
             program = _traced_either(spare, example)

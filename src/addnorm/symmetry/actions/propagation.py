@@ -122,7 +122,13 @@ def _read_by_softmax_alone(program: Program) -> set[fx.Node]:
 
 def _name(node: fx.Node) -> str:
     """The operation's name without the overload; empty for most Python functions."""
-    return "getitem" if node.target is operator.getitem else str(node.target).split(".")[1] if "." in str(node.target) else ""
+    return (
+        "getitem"
+        if node.target is operator.getitem
+        else str(node.target).split(".")[1]
+        if "." in str(node.target)
+        else ""
+    )
 
 
 def _placeholder(

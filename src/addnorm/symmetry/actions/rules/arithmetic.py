@@ -90,10 +90,9 @@ def shifted(system: System, value: Value, other: Operand, factor: float = 1.0) -
     members, _ = by_datum(value)
     before, shape = value.space, value.shape
     number = other.number.double().detach()
-    if system.only_softmax:
-        number = torch.where(number <= _DEAD, 0.0, number)
-    elif not bool((number.abs() < -_DEAD).all()):
+    if not system.only_softmax and bool((number.abs() >= -_DEAD).any()):
         raise NoRule
+    number = torch.where(number <= _DEAD, 0.0, number)
     numbers = number.expand(shape).reshape(-1)[members]
     ids = torch.from_numpy(np.array(np.broadcast_to(weight_ids(other), shape))).reshape(-1)[members]
     unique, kind = np.unique(np.concatenate([ids.numpy(), numbers.numpy()], 1), axis=0, return_inverse=True)
@@ -264,8 +263,7 @@ def times(call: Call, first: Operand, second: Operand, shape: torch.Size) -> Sta
             first, second = second, first
         if not isinstance(first.state, Weight) or not isinstance(second.state, Fixed):
             raise NoRule
-        fixed = Operand(second.number.expand(shape), second.state)
-        return gained(call.system, still_vector(call, fixed), first)
+        return gained(call.system, still_vector(call, Operand(second.number.expand(shape), second.state)), first)
     value = spread(first.state, shape)
     if second.constant:
         return scaled(value, second.number)

@@ -60,11 +60,36 @@ def _level(system: System, mask: Weight, number: torch.Tensor) -> None:
     system.equal(pairs[:, 0], pairs[:, 1])
 
 
+def from_zero(system: System, weight: Operand) -> Value:
+    """Learned vectors as a value: zeros, which any action keeps, plus the weight."""
+    shape = weight.number.shape
+    zero = system.space(shape[-1], shift=np.full(shape[-1], ZERO))
+    return shifted(system, system.vector(zero, system.new_data(*shape[:-1])), weight)
+
+
+def _learned(system: System, weight: Operand) -> Value:
+    """Learned queries [..., head, place, d] as a value; all heads of a place are one vector, of which each has its own part."""
+    if not isinstance(weight.state, Weight) or weight.number.dim() < 4:
+        return from_zero(system, weight)
+    heads, depth = weight.number.shape[-3], weight.number.shape[-1]
+    ids = np.swapaxes(weight.state.ids, -3, -2)
+    flat = Operand(weight.number.transpose(-3, -2).flatten(-2), Weight(ids.reshape(*ids.shape[:-2], -1)))
+    made = from_zero(system, flat)
+
+    def back(tensor: Tensor, last: int = -1) -> Tensor:
+        return tensor.unflatten(last, (heads, depth)).transpose(last - 2, last - 1)
+
+    free = tuple(FreeShift(back(each.group), back(each.direction), each.sources) for each in made.free)
+    return Value(made.space, back(made.forms, -2), back(made.datum), free)
+
+
 def _value(call: Call, operand: Operand) -> Value:
     if isinstance(operand.state, Value):
         return operand.state
     if isinstance(operand.state, Fixed):
         return still_vector(call, operand)
+    if isinstance(operand.state, Weight):
+        return _learned(call.system, operand)
     raise NoRule
 
 
@@ -167,6 +192,8 @@ def _contracted(system: System, first: Operand, second: Operand) -> State:
             FreeShift(each.group.flatten(0, 1), each.direction.flatten(0, 1), each.sources) for each in state.free
         )
         return Value(state.space, state.forms.flatten(0, 1), state.datum.flatten(0, 1), free)
+    if isinstance(first.state, Weight) and isinstance(second.state, Value) and first.number.dim() >= 3:
+        first = Operand(first.number, _learned(system, first))
     if isinstance(first.state, Fixed) and isinstance(second.state, Value) and second.number.dim() >= 3:
         return _mixed(system, first, second)
     if isinstance(first.state, Value) and isinstance(second.state, Value) and first.number.dim() >= 3:
@@ -193,6 +220,8 @@ def _with_heads(operand: Operand, heads: int) -> Operand:
             for each in state.free
         )
         state = Value(state.space, state.forms.unflatten(0, first), state.datum.unflatten(0, first), free)
+    elif isinstance(state, Weight):
+        state = Weight(state.ids.reshape(-1, heads, *state.ids.shape[1:]))
     return Operand(operand.number.unflatten(0, (-1, heads)), state)
 
 
