@@ -111,7 +111,7 @@ class DividedByAFarWeight(Units):
         (DividedByTheLargest, 14, None),
         (WritesOnce, 4, 4),
         (WritesAlways, 0, 0),
-        (WritesPart, 3, 0),
+        (WritesPart, 3, 2),
         (DividedByAFarWeight, 4, 4),
     ],
 )

@@ -197,7 +197,12 @@ def _state(
     read = [states[each] for each in node.all_input_nodes]
     if all(isinstance(each, Fixed) for each in read):
         drawn = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())  # random numbers are no constants
-        return Fixed(constant=not drawn and all(isinstance(each, Fixed) and each.constant for each in read))
+        is_constant = [isinstance(each, Fixed) and each.constant for each in read]
+        nothing = [
+            known and not bool(numbers[at].any()) for known, at in zip(is_constant, node.all_input_nodes, strict=True)
+        ]
+        # Nothing times any number is nothing, as at the start of a recurrence.
+        return Fixed(constant=not drawn and (all(is_constant) or (_name(node) == "mul" and any(nothing))))
     call = _call(system, node, numbers, states)
     try:
         if any(isinstance(each, Routed) for each in read) and call.name not in GROUPED:

@@ -81,11 +81,8 @@ def scaled(value: Value, numbers: Tensor) -> Value:
 
 
 def shifted(system: System, value: Value, other: Operand, factor: float = 1.0) -> Value:
-    """x + P, where P is a weight or constant: z = x + P moves by A z + b' with b' = b + δP - A P.
-
-    Args:
-        other: P, its number multiplied by `factor` already, its tangent not.
-    """
+    """x + P with a weight or constant P, of which `other` has the number times `factor`, and the tangent without it: z = x + P
+    moves by A z + b' with b' = b + δP - A P."""
     value = system.whole(value)
     members, _ = by_datum(value)
     before, shape = value.space, value.shape

@@ -67,6 +67,14 @@ def from_zero(system: System, weight: Operand) -> Value:
     return shifted(system, system.vector(zero, system.new_data(*shape[:-1])), weight)
 
 
+def _columns(value: Value) -> Value:
+    """The value with its last two axes exchanged."""
+    free = tuple(
+        FreeShift(each.group.transpose(-2, -1), each.direction.transpose(-2, -1), each.sources) for each in value.free
+    )
+    return Value(value.space, value.forms.transpose(-3, -2), value.datum.transpose(-2, -1), free)
+
+
 def _learned(system: System, weight: Operand) -> Value:
     """Learned queries [..., head, place, d] as a value; all heads of a place are one vector, of which each has its own part."""
     if not isinstance(weight.state, Weight) or weight.number.dim() < 4:
@@ -185,6 +193,9 @@ def added(call: Call) -> State:
 def _contracted(system: System, first: Operand, second: Operand) -> State:
     if isinstance(second.state, Weight) and second.number.dim() == 2:
         return mapped(system, first, transposed(second), None)
+    if isinstance(first.state, Weight) and first.number.dim() == 2 and isinstance(second.state, Value):
+        columns = Operand(second.number.transpose(-2, -1), _columns(second.state))
+        return _columns(mapped(system, columns, first, None))
     heads = max(_period(each) for each in (first, second))
     if heads > 1:
         state = require_value(_contracted(system, *(_with_heads(each, heads) for each in (first, second))))
@@ -365,6 +376,6 @@ def masked(call: Call) -> State:
     if not isinstance(value, Value) or not condition.constant or not other.constant:
         raise NoRule
     used = other.number.expand(call.result.shape)[~condition.number.expand(call.result.shape)]
-    if call.system.only_softmax and bool((used <= _MASKED).all()):
+    if not used.numel() or (call.system.only_softmax and bool((used <= _MASKED).all())):
         return value
     raise NoRule

@@ -57,11 +57,32 @@ def written_over(call: Call) -> State:
     """A tensor of which a range along one axis is written over: what is before, the range, what is behind."""
     whole, part = call.operand("self"), call.operand("src")
     axis = int(call.named.get("dim", 0)) % whole.number.dim()
-    start, stop, step = slice(*(call.named.get(name) for name in ("start", "end", "step"))).indices(
+    start, _, step = slice(*(call.named.get(name) for name in ("start", "end", "step"))).indices(
         whole.number.shape[axis]
     )
     if step != 1:
         raise NoRule
+    return _written_over(call, whole, part, axis, start)
+
+
+@rule("select_scatter")
+def written_at(call: Call) -> State:
+    """A tensor of which one place along an axis is written over."""
+    whole, part = call.operand("self"), call.operand("src")
+    axis = int(call.named["dim"]) % whole.number.dim()
+    start, state = int(call.named["index"]) % whole.number.shape[axis], part.state
+    if isinstance(state, Weight):
+        state = Weight(np.expand_dims(state.ids, axis))
+    elif isinstance(state, Value):
+        free = tuple(
+            FreeShift(each.group.unsqueeze(axis), each.direction.unsqueeze(axis), each.sources) for each in state.free
+        )
+        state = Value(state.space, state.forms.unsqueeze(axis), state.datum.unsqueeze(axis), free)
+    return _written_over(call, whole, Operand(part.number.unsqueeze(axis), state), axis, start)
+
+
+def _written_over(call: Call, whole: Operand, part: Operand, axis: int, start: int) -> State:
+    stop = start + part.number.shape[axis]
     pieces = [_cut(whole, axis, 0, start), part, _cut(whole, axis, stop, whole.number.shape[axis])]
     named = {"tensors": [each for each in pieces if each.number.shape[axis]], "dim": axis}
     return concatenated(replace(call, target=torch.ops.aten.cat.default, named=named))
