@@ -14,7 +14,7 @@ from addnorm.redundancy.execution.cases import Cases
 from addnorm.redundancy.execution.checks import check_inputs, check_model
 from addnorm.redundancy.execution.copies import PROCESS_LOCK, device_of
 from addnorm.redundancy.execution.fresh_inputs import like, tensors
-from addnorm.redundancy.execution.inputs import bind
+from addnorm.redundancy.execution.inputs import Inputs, bind
 from addnorm.redundancy.execution.observation import Observe
 from addnorm.redundancy.graph.export import NotExported, Program, export
 from addnorm.redundancy.result import class_name
@@ -109,7 +109,7 @@ def symmetries(
         made: Structure | None = None
         # A graph of the longest inputs reads every row of a table that any of the inputs reads.
         longest = max(cases.templates, key=lambda each: sum(leaf.numel() for leaf in tensors(each.example)))
-        read = (like(longest.example, bound),)
+        read: tuple[Inputs, ...] = (like(longest.example, bound),)
         try:
             progress("structural method", 0, 1)
             program = export(model, read[0], observe=observe, training=model.training)

@@ -77,8 +77,8 @@ def export(model: nn.Module, inputs: object, *, observe: Observe, training: bool
             with torch.no_grad():
                 spare(*cloned(example).args, **cloned(example).kwargs)
             program = _traced_either(spare, example)
-        if written := _written_parameters(program):
-            raise NotExported(f"expected calls that leave the parameters as they are, got one that writes {written[0]}")
+        for name in _written_parameters(program):
+            raise NotExported(f"expected calls that leave the parameters as they are, got one that writes {name}")
     signature = program.graph_signature
     parameters: dict[str, str] = {}
     buffers: set[str] = set()

@@ -20,7 +20,7 @@ from addnorm.symmetry.actions.equations import Ids
 from addnorm.symmetry.actions.reading import unread_directions
 from addnorm.symmetry.actions.rules.pointwise import settled
 from addnorm.symmetry.actions.rules.routing import GROUPED, by_route
-from addnorm.symmetry.actions.rules.shapes import INDEXING
+from addnorm.symmetry.actions.rules.shapes import FILLED, INDEXING
 from addnorm.symmetry.actions.system import NoRule, System
 from addnorm.symmetry.actions.uses import Derived
 from addnorm.symmetry.actions.values import Fixed, Routed, Square, State, Value, Weight
@@ -180,6 +180,8 @@ def _computed(node: fx.Node, numbers: Mapping[fx.Node, Any]) -> Any:
         made: Any = given[1].to(given[0].dtype).expand_as(given[0]).clone()
     else:
         made = target(*arguments, **keywords)
+        if _name(node) in ("new_empty", "empty_like", "empty"):
+            made.zero_()  # whatever is in it, the model writes over it
     return _wide(made) if isinstance(made, Tensor) else made
 
 
@@ -202,7 +204,8 @@ def _state(
             known and not bool(numbers[at].any()) for known, at in zip(is_constant, node.all_input_nodes, strict=True)
         ]
         # Nothing times any number is nothing, as at the start of a recurrence.
-        return Fixed(constant=not drawn and (all(is_constant) or (_name(node) == "mul" and any(nothing))))
+        is_nothing = _name(node) == "mul" and any(nothing)
+        return Fixed(constant=not drawn and (all(is_constant) or is_nothing or _name(node) in FILLED))
     call = _call(system, node, numbers, states)
     try:
         if any(isinstance(each, Routed) for each in read) and call.name not in GROUPED:

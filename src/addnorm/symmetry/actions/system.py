@@ -218,6 +218,16 @@ def _nulls(forms: Numbers, space: Space) -> list[tuple[Numbers, float]]:
     return [(each, 0.0) for each in left.T[rank:]] if rank else []
 
 
+def uncopied(value: Value) -> Value:
+    """The value with one entry along axes on which it was only copied."""
+    forms, datum = value.forms, value.datum
+    for axis in range(0 if value.free else datum.dim()):
+        first, form = datum.narrow(axis, 0, 1), forms.narrow(axis, 0, 1)
+        if bool((datum == first).all()) and bool((forms == form).all()):
+            datum, forms = first, form
+    return Value(value.space, forms, datum) if datum.shape != value.shape else value
+
+
 def merged_free(values: Sequence[Value]) -> tuple[FreeShift, ...]:
     """All free shifts of several values of one shape."""
     return tuple(each for value in values for each in value.free)

@@ -9,7 +9,7 @@ from addnorm.symmetry.actions.equations import ZERO, Ids, Numbers, Term, negativ
 from addnorm.symmetry.actions.rules.linear import weight_ids
 from addnorm.symmetry.actions.rules.pointwise import power
 from addnorm.symmetry.actions.rules.shapes import still_vector
-from addnorm.symmetry.actions.system import NoRule, System, by_datum, merged_free, renumbered, unique_rows
+from addnorm.symmetry.actions.system import NoRule, System, by_datum, merged_free, renumbered, uncopied, unique_rows
 from addnorm.symmetry.actions.uses import Derived, GainUse, ShiftUse
 from addnorm.symmetry.actions.values import NOWHERE, Fixed, FreeShift, State, Value, Weight
 
@@ -245,7 +245,7 @@ def divided(call: Call) -> State:
     first, second = call.operand("self"), call.operand("other")
     inverse = Operand(1 / second.number.double(), second.state)
     if isinstance(second.state, Value):
-        inverse = Operand(inverse.number, power(call.system, second.state, -1.0))
+        inverse = Operand(inverse.number, power(call.system, uncopied(second.state), -1.0))
     elif isinstance(second.state, Weight):
         raise NoRule
     return times(call, first, inverse, call.result.shape)
