@@ -39,7 +39,9 @@ SETTINGS = {
     "batch 8, Muon at half the rates": [f"training.optimizer={MUON % (0.01, 3e-3)}"],
     "batch 8, Muon at a quarter of the rates": [f"training.optimizer={MUON % (0.005, 1.5e-3)}"],
 }
-"""Changes to the study `demo`."""
+"""Changes to `BUDGET`."""
+BUDGET = ["model.width=32", "model.hidden=64", "model.init_std=0.177", "training.batch=8", "references=[base]"]
+"""Changes to the quick profile of residual-scores: half the width and twice the batch."""
 AVERAGED = (0.1, 0.2, 0.4)
 """Shares of the run, at its end, whose weights are averaged (LAWA)."""
 EMA = 0.95
@@ -86,8 +88,8 @@ def residual_sd(table: np.ndarray) -> float:
 
 
 def rows(settings: list[str], seeds: int, folder: Path) -> Iterator[str]:
-    chosen = [f"variants=[{','.join(MODELS)}]", f"seeds={list(range(seeds))}", *settings]
-    study = addnorm.load_study("demo", settings=chosen)
+    chosen = [f"variants=[{','.join(MODELS)}]", f"seeds={list(range(seeds))}", *BUDGET, *settings]
+    study = addnorm.load_study("residual-scores", settings=chosen)
     dataset = prepare(study.corpus, study.tokenizer, folder)
     found: dict[str, list[float]] = {}
     for spec in expand(fit_models(study, dataset.vocab), dataset.hash):

@@ -347,6 +347,29 @@ class NormedValues(Direct):
         return super().attend(layer, h, q, k, rms(v, self.ours.values.eps))
 
 
+class DepthAttention(Direct):
+    def attend(self, layer: int, h: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        self.carried = [(k, v)] if layer == 0 else [*self.carried, (k, v)]
+        keys, values = (torch.stack(each, -2) for each in zip(*self.carried, strict=True))
+        weights = torch.softmax(torch.einsum("bhsd,bhsnd->bhsn", q, keys) / q.shape[-1] ** 0.5, -1)
+        return super().attend(layer, h, q, k, torch.einsum("bhsn,bhsnd->bhsd", weights, values))
+
+
+class TokenTables(Direct):
+    def forward(self, tokens: Tensor) -> Tensor:
+        self.tokens = tokens
+        return super().forward(tokens)
+
+    def write(self, state: Any, y: Tensor, site: int) -> Any:
+        state = state + y
+        if site % 2 == 0:
+            return state
+        branch = self.ours.layers[site // 2].table
+        b, h = branch.body, self.norm(branch.input_norm, state)
+        rows = F.embedding(self.tokens, b.table.weight)
+        return state + F.linear(torch.sigmoid(F.linear(h, b.gate.weight)) * rows, b.out.weight)
+
+
 class Clipped(Direct):
     def attend(self, layer: int, h: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return super().attend(layer, h, self.clipped(q), self.clipped(k), v)
@@ -378,6 +401,8 @@ SIDES: dict[str, tuple[dict[str, Any], type[Direct]]] = {
     "convolution": ({"convolution": {"positions": 4}}, Convolution),
     "attended hybrid_gate": ({"attended": "hybrid_gate"}, HybridGate),
     "values normed": ({"values": "normed"}, NormedValues),
+    "values depth_attention": ({"values": "depth_attention"}, DepthAttention),
+    "block token_tables": ({"block": "token_tables"}, TokenTables),
     "qk_norm clip": ({"qk_norm": {"kind": "clip", "threshold": 1.0}}, Clipped),
 }
 

@@ -68,7 +68,7 @@ sink, a gate, exclusive attention, a norm or a convolution of values ends that. 
 joined across depth changes neither, in all residuals, scores and further values of the catalogue; a
 residual with shifts of its own (`affine`) can take a feed-forward's output bias over. Under a
 column of earlier layers both are joint: one layer's key bias can go if the key biases of all other
-layers move by as much, and likewise for values.
+layers move by as much, and likewise for values. Under `values: depth_attention` key biases are.
 """
 
 

@@ -15,6 +15,7 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from dataclasses import fields as fields_of
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -198,7 +199,7 @@ class Room(Siblings):
             InputError: the spec has no such field, or refuses a value.
         """
         cls = self.spec_class(kind)
-        known = list(cls.__dataclass_fields__)
+        known = [field.name for field in fields_of(cls)]
         for name in fields:
             if name not in known:
                 raise InputError(

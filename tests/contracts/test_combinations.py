@@ -17,6 +17,7 @@ from addnorm.bias import Biases
 from addnorm.block.gau import Gau
 from addnorm.block.macaron import Macaron
 from addnorm.block.parallel import Parallel
+from addnorm.block.token_tables import TokenTables
 from addnorm.catalogue import MECHANISM_ROOMS, ROOMS
 from addnorm.errors import InputError
 from addnorm.model.presets import FIELD_OF_ROOM as FIELD
@@ -33,6 +34,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "parallel": {"heads": 4, "kv_heads": 2, "block": Parallel(norms="one")},
     "parallel, two norms": {"heads": 4, "kv_heads": 4, "block": Parallel(norms="two")},
     "macaron": {"heads": 4, "kv_heads": 2, "block": Macaron()},
+    "token tables": {"heads": 4, "kv_heads": 2, "block": TokenTables(entries=8)},
     "softpick": {"heads": 4, "kv_heads": 2, "normalisation": "softpick"},
     "capped scores": {"heads": 4, "kv_heads": 1, "score_cap": 2.0},
     "softmax units": {"block": Gau(normalisation="softmax", key_dim=8), "heads": 1, "kv_heads": None},
@@ -84,11 +86,10 @@ def models() -> list[tuple[str, ModelSpec, bool, bool]]:
             chosen["values"] = "own"
         if chosen["residual"] == "replay" or chosen["scores"] != "own":
             chosen["column"] = "none"
+        if chosen["residual"] == "replay" and chosen["body"] == "token tables":
+            chosen["body"] = "macaron"
         if chosen["body"] in ("squared ReLU units", "softpick"):
             chosen["sink"] = "none"
-        kept = chosen["residual"] == "replay" or chosen["scores"] != "own" or chosen["body"] == "capped scores"
-        if chosen["sink"] == "query" and kept:
-            chosen["sink"] = "logit"
         norm = chosen["qk_norm"]
         parts: dict[str, Any] = {"qk_norm": None if norm is None else ROOMS["norm"].make(norm)}
         for room in ROOMS_APART:
@@ -102,6 +103,10 @@ def models() -> list[tuple[str, ModelSpec, bool, bool]]:
         depth = chosen["depth"]
         if chosen["norm"] == "batch" and chosen["body"] == "squared ReLU units":
             depth = 1  # running statistics of no batch hold nothing back: each unit's output is the sixth power of its input
+        if chosen["residual"] == "none" and chosen["attended"] == "exclusive":
+            depth = (
+                1  # a row that sees its own value alone gives zero, and without a stream the next one sees nothing else
+            )
         if chosen["residual"] == "replay":
             depth = max(depth, 2)  # one layer has none before it to replay
         parts |= {"depth": depth, "bias": BIASES[chosen["biases"]]} | BODIES[chosen["body"]]

@@ -10,8 +10,9 @@ from torch.nn import functional as F
 
 from addnorm import ModelSpec
 from addnorm.bias import Biases
+from addnorm.insight.depth import depth_matrix, identities
 from addnorm.testing.contract import shrunk
-from addnorm.testing.laws import some_tokens, subject
+from addnorm.testing.laws import rounding, some_tokens, subject
 
 pytestmark = pytest.mark.plain  # numbers; the laws check the shapes
 
@@ -82,3 +83,48 @@ def test_admin_weighs_each_entry_of_the_stream() -> None:
     for site in range(2):
         (x, y), (before, _) = seen[2 * site], seen[2 * site + 1]
         torch.testing.assert_close(before, model.residual.omega[site] * x + y)
+
+
+def attending_over_depth(**fields: object) -> ModelSpec:
+    values = make("values", "depth_attention", **fields)
+    return shrunk(
+        ModelSpec(values=values, position=make("position", "learned"), bias=Biases.all(True)), depth=3, kv_heads=2
+    )
+
+
+def test_depth_attention_mixes_values_by_products_of_queries_and_keys() -> None:
+    model = subject(attending_over_depth())
+    tokens = some_tokens(model.spec)
+    bodies, seen = [layer.attention.body for layer in model.layers], []
+    for body in bodies:
+        body.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+    reads = identities(model, tokens, "values")
+    projected = [[], [], []]
+    for body, x in zip(bodies, seen, strict=False):
+        for each, matrix, bias in zip(
+            projected,
+            (body.query, body.key, body.value),
+            (body.qk_bias.q, body.qk_bias.k, body.value.bias),
+            strict=True,
+        ):
+            each.append((x @ matrix.weight.T + bias).unflatten(-1, (-1, 8)))  # [batch, seq, heads, entries]
+    for layer, part in enumerate(reads):
+        query = projected[0][layer].unflatten(2, (2, -1)).mean(3)
+        weights = torch.stack([(query * key).sum(-1) / 8**0.5 for key in projected[1][: layer + 1]]).softmax(0)
+        expected = sum(w[..., None] * v for w, v in zip(weights, projected[2], strict=False))
+        torch.testing.assert_close(part.read, expected.transpose(1, 2), rtol=0, atol=1e-12)
+        got = depth_matrix(model, tokens, "values").weights[layer, : layer + 1]
+        torch.testing.assert_close(got, weights.mean((1, 2, 3)).detach(), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("layers", [range(3), [1]])
+def test_depth_attention_forgives_a_shift_of_all_layers_keys_alone(layers: list[int]) -> None:
+    model = subject(attending_over_depth())
+    tokens = some_tokens(model.spec)
+    with torch.no_grad():
+        before, allowed = model(tokens), rounding(model, tokens)
+        moved = torch.randn(16, generator=torch.Generator().manual_seed(3)).double()
+        for layer in layers:
+            model.layers[layer].attention.body.qk_bias.k += moved
+        gap = (model(tokens) - before).abs().max()
+    assert (gap <= 100 * allowed) if len(layers) == 3 else (gap > 1e-4)

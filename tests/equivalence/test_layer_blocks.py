@@ -30,7 +30,7 @@ class ByHand(Oracle):
     """Models whose layers are not attention, then feed-forward."""
 
     def logits(self, tokens: Tensor) -> Tensor:
-        x = self.model.embedding.weight[tokens]
+        x, self.tokens = self.model.embedding.weight[tokens], tokens
         patterns: list[Tensor] = []
         for layer in range(self.L):
             patterns.append(self.pattern(layer, x))
@@ -57,6 +57,13 @@ class ByHand(Oracle):
     def until_last(self, layer: int, x: Tensor, patterns: list[Tensor]) -> Tensor:
         x = x + self.spec.block.before * self.before(layer, x)
         return x + self.attention(layer, x, patterns[layer])
+
+    def token_tables(self, layer: int, x: Tensor, patterns: list[Tensor]) -> Tensor:
+        x = x + self.attention(layer, x, patterns[layer])
+        x = x + self.feedforward(layer, x)
+        body = self.model.layers[layer].table.body
+        gate = torch.sigmoid(self.norm(layer, "table", x) @ body.gate.weight.T)
+        return x + self.spec.block.scale * (gate * body.table.weight[self.tokens]) @ body.out.weight.T
 
     def last(self, layer: int, x: Tensor) -> Tensor:
         return self.spec.block.after * self.feedforward(layer, x)
@@ -93,6 +100,17 @@ def test_a_block_is_its_formula(block: dict[str, Any], residual: str) -> None:
     oracle = (OneNorm if block.get("norms") == "one" else ByHand)(model)
     with torch.no_grad():
         assert (model(tokens) - oracle.logits(tokens)).abs().max() <= rounding(model, tokens)
+
+
+def test_token_tables_are_their_formula_and_are_not_replayed() -> None:
+    model = subject(tiny(block={"kind": "token_tables", "entries": 5, "scale": 0.7}))
+    tokens = some_tokens(model.spec)
+    with torch.no_grad():
+        assert (model(tokens) - ByHand(model).logits(tokens)).abs().max() <= rounding(model, tokens)
+    with pytest.raises(InputError, match="block: expected branches that read the stream alone with residual 'replay'"):
+        tiny(block="token_tables", residual="replay")
+    with pytest.raises(InputError, match="entries: expected"):
+        tiny(block={"kind": "token_tables", "entries": 0})
 
 
 def names(model: Transformer) -> set[str]:

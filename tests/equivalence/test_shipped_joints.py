@@ -1,13 +1,15 @@
 """What proves each joint of shipped architectures: its own fact, in float64, beyond what it declares to equal."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from comparing import make, tiny
 from torch import Tensor
 
 import addnorm
-from addnorm.kernels.grouped_attention import attend
-from addnorm.model.query_sink import with_sinks
+from addnorm.kernels.grouped_attention import problem_of, solve
+from addnorm.model.forgetting import Forgetting
 from addnorm.norm.clip import LengthClip
 from addnorm.residual import Parts, Residual, Site
 from addnorm.shape import Shape
@@ -133,8 +135,7 @@ def test_without_residuals_nothing_of_the_tokens_is_left_behind_a_muted_branch()
 def test_a_sink_by_query_is_a_gate_on_the_softmax() -> None:
     q, k, v, sinks = random(2, 4, 5, 8), random(2, 2, 5, 8, seed=1), random(2, 2, 5, 8, seed=2), random(2, 4, 5, seed=3)
     scale = 8**-0.5
-    query, key, column = with_sinks(q, k, v, [], sinks, scale)
-    got = attend([query], [key], v, weights=[scale], causal=True, column=column)
+    got = solve(replace(problem_of([q], [k], v, [scale], causal=True), sinks=sinks), "streaming")
     scores = q @ k.repeat_interleave(2, 1).mT * scale
     scores = scores.masked_fill(torch.ones(5, 5, dtype=torch.bool).triu(1), float("-inf"))
     gates = torch.sigmoid(scores.logsumexp(-1) - sinks)
@@ -240,18 +241,43 @@ def test_shut_gates_leave_all_streams_equal() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "expected"),
+    "fields",
     [
-        ({"scores": "sum"}, "scores 'own'"),
-        ({"score_cap": 2.0}, "score_cap null"),
-        ({"attention": "sdpa"}, "attention 'auto', 'reference' or 'streaming'"),
-        ({"residual": "replay"}, "a residual that replays no attention"),
-        ({"normalisation": "softpick"}, "'none' with normalisation 'softpick'"),
+        {"column": "earlier"},
+        {"scores": "sum"},
+        {"scores": "weighted"},
+        {"score_cap": 2.0},
+        {"windows": (3,)},
+        {"forgetting": Forgetting()},
+        {"residual": "replay"},
     ],
 )
-def test_a_sink_by_query_says_what_it_cannot_join(fields: dict[str, object], expected: str) -> None:
-    with pytest.raises(addnorm.errors.InputError, match=f"sink: expected {expected}.* Set sink to"):
-        addnorm.preset("llama", sink="query", **fields)
+def test_a_sink_by_query_joins_what_a_sink_by_head_joins(fields: dict[str, object]) -> None:
+    """Logits and every gradient by tiles or rows of scores are those of the definition, and decoding is exact."""
+    parts = {
+        name: make(name, kind) if name in ("scores", "residual", "column") else kind for name, kind in fields.items()
+    }
+    found = []
+    for attention in ("auto", "reference"):
+        model = subject(tiny(sink=make("sink", "query"), attention=attention, **parts))
+        tokens = some_tokens(model.spec)
+        logits = model(tokens)
+        numbers = list(model.parameters())
+        of_all = torch.autograd.grad(logits.square().mean(), numbers, materialize_grads=True)
+        found.append((logits, *of_all))
+        place = next(at for at, each in enumerate(numbers) if each is model.sink.weight)
+        assert of_all[place].any()
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-11)
+    cache = model.new_cache()
+    with torch.no_grad():
+        steps = torch.cat([model(token, cache=cache) for token in tokens.split(1, dim=1)], dim=1)
+        torch.testing.assert_close(steps, model(tokens), rtol=0, atol=1e-11)
+
+
+def test_a_sink_by_query_needs_a_softmax() -> None:
+    with pytest.raises(addnorm.errors.InputError, match="sink: expected 'none' with normalisation 'softpick'"):
+        addnorm.preset("llama", sink="query", normalisation="softpick")
 
 
 def mixing(residual: Residual, logits: Tensor) -> Tensor:

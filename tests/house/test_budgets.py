@@ -20,8 +20,8 @@ ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src" / "addnorm"
 SMALL = 40
 MOST = {
-    "lines without comments": 106730,  # wanted: 70500; rooms of new subjects since: 21300
-    "percent of files of at most 40 lines": 14.6,  # wanted: 8
+    "lines without comments": 106420,  # wanted: 70500; rooms of new subjects since: 21300
+    "percent of files of at most 40 lines": 14.3,  # wanted: 8
     "files in one folder": 25,
     "lines of the longest file": 400,
     "class names with several meanings": 3,  # wanted: 0
@@ -30,7 +30,7 @@ LEAST = {"percent of lines that are comments": 2.5}
 MOST_STAYS = {
     "query to kernel": 22,  # the table of launches is one of them, and the way taken, which is told, another
     "bias to verdict": 32,
-    "event to page": 55,  # a table of runs is followed by the same page
+    "event to page": 52,  # a table of runs is followed by the same page
     "study to runs": 41,
 }
 MOST_CLIMBS = dict.fromkeys(MOST_STAYS, 0)

@@ -228,6 +228,7 @@ def test_a_file_holds_a_patch(tmp_path: Path) -> None:
         ({"residual": "cross"}, "expected one read for queries, keys and values"),
         ({"scores": "sum"}, "can start as 'own' .* got 'sum'. Those that can: signed"),
         ({"values": "table"}, "which reads tokens"),
+        ({"values": "depth_attention"}, "a mechanism that can start as 'own'"),
         ({"norm": "dyt"}, "expected a norm that computes what LlamaRMSNorm computes.* Those that do: rms"),
     ],
     ids=str,

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 import addnorm
 from addnorm.cli import main
 from addnorm.insight.probe import probe
+from addnorm.statistics.over_seeds import depth_over_seeds
 from addnorm.training.objective import Batch
 from sampled import sampled
 
@@ -68,7 +69,7 @@ MODELS: dict[str, tuple[dict[str, Any], set[str], str | None]] = {
     "MixtralForCausalLM": (GROUPED, ALL | DIRECTIONS, None),
     "RobertaForMaskedLM": (SIZES, ALL | DIRECTIONS, None),
     "DistilBertForMaskedLM": (DISTIL, ALL | DIRECTIONS, None),
-    "AlbertForMaskedLM": ({**SIZES, "embedding_size": 16}, ALL | DIRECTIONS, None),
+    "AlbertForMaskedLM": ({**SIZES, "embedding_size": 16}, ALL | DIRECTIONS, "depth matrices: AlbertForMaskedLM"),
     "MambaForCausalLM": (
         {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 3},
         STREAM,
@@ -137,6 +138,73 @@ def test_every_architecture_is_measured_or_says_what_is_missing(name: str) -> No
     assert found["loss"] == pytest.approx(loss.item(), rel=1e-5)
     assert ([] if missing is None else [missing]) == [sentence[: len(missing or "")] for sentence in found["missing"]]
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in foreign.modules())
+
+
+FOLLOWED = ("MistralForCausalLM", "GPT2LMHeadModel", "Gemma2ForCausalLM", "PhiForCausalLM", "BertForMaskedLM")
+FOLLOWED = (*FOLLOWED, "MixtralForCausalLM", "FalconForCausalLM", "GptOssForCausalLM")
+
+
+@pytest.mark.parametrize("name", sampled(3, FOLLOWED))
+def test_the_command_shows_which_branch_reads_which(name: str, ids: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The depth matrix of the stream, on the page and in JSON, is that of `addnorm.depth_matrix` on the same tokens."""
+    settings = MODELS[name][0]
+    assert inspected(ids / "x", name, settings, "--json") == 0
+    measured = json.loads(capsys.readouterr().out)
+    (run,), (room,) = measured["runs"], measured["depth"]
+    assert not [sentence for sentence in run["missing"] if sentence.startswith("depth matrices")]
+    expected = addnorm.depth_matrix(random_model(name, settings), torch.tensor([[3, 4, 4, 3, 3, 4] * 2]))
+    assert (room["room"], room["kind"], room["seeds"]) == ("residual", name, 1)
+    assert (tuple(room["reads"]), tuple(room["sources"])) == (expected.reads, expected.sources)
+    for matrix in ("weights", "shares"):
+        got = torch.tensor(room[matrix]["end"], dtype=torch.float64)
+        torch.testing.assert_close(got, getattr(expected, matrix), rtol=1e-3, atol=1e-4)
+    heads = {"en": "which branch reads which (residual", "zh": "哪个分支读取哪个（residual"}
+    for language, head in heads.items():
+        assert inspected(ids / "x", name, settings, "--lang", language) == 0
+        shown = capsys.readouterr().out
+        assert f"{head} {name}" in " ".join(shown.split())
+        assert re.search(r"^close .*\d\.\d\d", shown, re.MULTILINE)
+
+
+class Bent(nn.Module):
+    """A stream that passes a saturating function, whose branches write nothing at the start."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.head = nn.Embedding(50, 8), nn.Linear(8, 50)
+        self.layers = nn.ModuleList(nn.Sequential(nn.LayerNorm(8), nn.Linear(8, 8)) for _ in range(3))
+        for layer in self.layers:
+            nn.init.zeros_(layer[1].weight)
+            nn.init.zeros_(layer[1].bias)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.tokens(ids)
+        for number, layer in enumerate(self.layers):
+            x = x + layer(x)
+            x = x.tanh() if number == 1 else x
+        logits: Tensor = self.head(x)
+        return logits
+
+
+def test_what_cannot_be_followed_is_named_with_its_size() -> None:
+    model, batch = Bent(), scored()
+    start = probe(model, [batch], [batch], lambda of, given: of(given))
+    for layer in model.layers:
+        nn.init.normal_(layer[1].weight, generator=torch.Generator().manual_seed(0))
+    end = probe(model, [batch], [batch], lambda of, given: of(given))
+    for found in (start, end):
+        assert found["depth"]["residual"]["sources"][2] == "2.stream"
+        (said,) = (sentence for sentence in found["missing"] if "not additive" in sentence)
+        assert said.note["values"]["source"] == "2.stream"
+        share = found["depth"]["residual"]["shares"][-1][2]
+        assert f"makes {share:.0%} of close" in said
+    assert start["depth"]["residual"]["sources"] == end["depth"]["residual"]["sources"]
+    (room,) = depth_over_seeds([{"start": start, "end": end}])
+    assert room.matrices["shares"].difference is not None
+    renamed = {"depth": {"residual": {**start["depth"]["residual"], "sources": ["other"]}}}
+    for other in (renamed, {}):  # another pass, or a stream that cannot be followed before training
+        (room,) = depth_over_seeds([{"start": other, "end": end}])
+        assert room.matrices["shares"].difference is None
 
 
 @pytest.fixture(scope="module")
@@ -209,7 +277,7 @@ def test_without_logits_the_rest_is_measured_and_the_missing_part_named(
     for row in run["end"]["layers"]:
         assert not {"gradient", "exit_loss"} & row.keys()
         assert row.keys() >= {"rms", "share", "update_rms", "cosine", "entropy", "first_share"}
-    *decoder, logits = run["missing"]
+    *decoder, logits = (sentence for sentence in run["missing"] if not sentence.startswith("depth matrices"))
     assert logits.startswith("logits: expected one per position and id")
     assert [sentence.startswith(f"the decoder of {name}") for sentence in decoder] == [True] * (
         name in ENCODER_DECODERS
@@ -299,7 +367,7 @@ def test_measures_are_written_for_the_page_on_request(
     report = json.loads(capsys.readouterr().out)
     written = {Path(path).name for path in report["files"]}
     assert {"early_exit.svg", "score_terms.svg", "checkpoints.csv"} <= written
-    assert ("depth.svg" in written) == (name == "llama")
+    assert "depth.svg" in written
     assert report["not_inspected"] == {}
     assert "mine" in Path(report["report"]).read_text(encoding="utf-8")
 

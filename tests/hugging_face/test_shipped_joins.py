@@ -1,6 +1,7 @@
 """Our joints against the joins of the Transformers classes that ship them, on random tensors in float64."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -16,6 +17,7 @@ from transformers.models.qwen4_exp import modeling_qwen4_exp
 from transformers.models.zaya import modeling_zaya
 
 from addnorm.catalogue import ROOMS
+from addnorm.kernels.grouped_attention import problem_of, solve
 from addnorm.residual import Parts, Residual, Site
 from addnorm.shape import Shape
 
@@ -169,9 +171,6 @@ def test_a_relative_bank_is_that_of_inkling(start: int) -> None:
 
 
 def test_a_sink_by_query_is_that_of_inkling() -> None:
-    from addnorm.kernels.grouped_attention import attend
-    from addnorm.model.query_sink import with_sinks
-
     q, k, v, sinks = random(2, 4, 5, 8), random(2, 2, 5, 8, seed=1), random(2, 2, 5, 8, seed=2), random(2, 4, 5, seed=3)
     hidden = torch.full((5, 5), float("-inf")).triu(1).double()
     module = nn.Module().eval()
@@ -179,6 +178,6 @@ def test_a_sink_by_query_is_that_of_inkling() -> None:
     expected, _ = modeling_inkling2.eager_attention_forward(
         module, q, k, v, hidden, 8**-0.5, sinks=sinks.unsqueeze(-1), position_bias=None
     )
-    query, key, column = with_sinks(q, k, v, [], sinks, 8**-0.5)
-    got = attend([query], [key], v, weights=[8**-0.5], causal=True, column=column)
+    problem = replace(problem_of([q], [k], v, [8**-0.5], causal=True), sinks=sinks)
+    got = solve(problem, "streaming")
     torch.testing.assert_close(got.transpose(1, 2), expected, rtol=0, atol=1e-12)

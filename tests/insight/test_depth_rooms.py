@@ -154,7 +154,7 @@ def test_sinks_columns_and_scores_are_read_together(sink: str, column: str) -> N
             torch.testing.assert_close(mass[layer], kept.detach(), rtol=0, atol=1e-12)
         assert bool(torch.allclose(mass, torch.ones(3).double())) is (sink == "none"), (scores, mass)
     others = [kind for kind in ROOMS["scores"].kinds() if kind != "own"]
-    assert refused == (others if sink == "query" or column != "none" else [])
+    assert refused == (others if column != "none" else [])
 
 
 def test_a_column_is_recorded_where_there_is_one() -> None:

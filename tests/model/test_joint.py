@@ -83,6 +83,102 @@ def test_a_model_trains(page: dict[str, Any], name: str, residual: str) -> None:
     assert all(parameter.grad is not None for parameter in model.parameters())
 
 
+class Speech(nn.Module):
+    """A decoder of the kind that reads speech: every block attends to its text, then to an encoder's output, in half precision
+    or not, with norms in float32 and a cache of keys that is not used here."""
+
+    def __init__(self, residual: str | None, width: int = 32, depth: int = 2, **fields: Any) -> None:
+        super().__init__()
+        self.embed, self.norm = nn.Embedding(64, width), nn.LayerNorm(width)
+        self.blocks = nn.ModuleList(
+            nn.ModuleDict(
+                {
+                    "attn": nn.MultiheadAttention(width, 4, batch_first=True),
+                    "cross": nn.MultiheadAttention(width, 4, batch_first=True),
+                    "mlp": nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width)),
+                    "norms": nn.ModuleList(nn.LayerNorm(width) for _ in range(3)),
+                }
+            )
+            for _ in range(depth)
+        )
+        branches = ("attention", "attention", "feedforward")
+        self.joint = residual and addnorm.joint(residual, width=width, depth=depth, branches=branches, **fields)
+
+    def forward(self, tokens: Tensor, speech: Tensor) -> Tensor:
+        x, seq = self.embed(tokens), tokens.shape[1]
+        mask = torch.full((seq, seq), float("-inf"), dtype=x.dtype).triu(1)
+        state = x if self.joint is None else self.joint.open(x)
+        for block in self.blocks:
+            one, two, three = block["norms"]
+
+            def attend(h: Tensor, block: Any = block, norm: Any = one) -> Tensor:
+                return block["attn"](norm(h), norm(h), norm(h), attn_mask=mask, need_weights=False)[0]
+
+            def cross(h: Tensor, block: Any = block, norm: Any = two) -> Tensor:
+                return block["cross"](norm(h), speech, speech, need_weights=False)[0]
+
+            def mlp(h: Tensor, block: Any = block, norm: Any = three) -> Tensor:
+                return block["mlp"](norm(h))
+
+            for branch in (attend, cross, mlp):
+                state = state + branch(state) if self.joint is None else self.joint.run(state, branch)
+        x = state if self.joint is None else self.joint.close(state)
+        return self.norm(x) @ self.embed.weight.T
+
+
+def test_a_decoder_that_attends_twice_has_three_branches_a_layer() -> None:
+    speech = torch.randn(3, 11, 32, generator=torch.Generator().manual_seed(0)).double()
+    torch.manual_seed(0)
+    unchanged = Speech(None).double()
+    for residual in ("add", "streams", "affine"):
+        model = Speech(residual).double()
+        model.load_state_dict(unchanged.state_dict(), strict=False)
+        torch.testing.assert_close(model(TOKENS, speech), unchanged(TOKENS, speech), rtol=0, atol=1e-12)
+    model = Speech("gated_streams").double()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(5):
+        loss = F.cross_entropy(model(TOKENS[:, :-1], speech).flatten(0, 1), TOKENS[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize("kind", ROOMS["residual"].kinds())
+def test_a_stream_may_have_any_positions(kind: str) -> None:
+    """Packed tokens and images give what the same vectors give as a sequence."""
+    try:
+        joint = addnorm.joint(kind, width=16, depth=2).double()
+    except InputError:
+        pytest.skip("takes three inputs, or runs layers again")
+    x = torch.randn(1, 12, 16, generator=torch.Generator().manual_seed(0)).double()
+    for parameter in joint.parameters():
+        nn.init.normal_(parameter, std=0.3, generator=torch.Generator().manual_seed(1))
+    made = []
+    for shape in ((1, 12, 16), (12, 16), (1, 3, 4, 16)):
+        state = joint.open(x.view(shape))
+        for _ in range(4):
+            state = joint.run(state, torch.tanh)
+        made.append(joint.close(state))
+        assert made[-1].shape == shape
+        torch.testing.assert_close(made[-1].view(1, 12, 16), made[0], rtol=0, atol=1e-12)
+
+
+def test_scores_and_values_of_earlier_layers_are_sums(page: dict[str, Any]) -> None:
+    (block,) = (block for block in BLOCKS if "def attend_with_earlier" in block)
+    names = {"torch": torch, "addnorm": addnorm}
+    exec(block, names)
+    q, k, v = torch.randn(3, 2, 1, 2, 5, 4, generator=torch.Generator().manual_seed(0)).double()
+    before: Any = ([], [], [])
+    for layer in range(2):
+        got, before = names["attend_with_earlier"](q[layer], k[layer], v[layer], before)
+    scores = sum(q[layer] @ k[layer].mT for layer in range(2)) / 2
+    scores = scores.masked_fill(torch.ones(5, 5, dtype=torch.bool).triu(1), float("-inf"))
+    torch.testing.assert_close(got, scores.softmax(-1) @ (v[0] + v[1]) / 2, rtol=0, atol=1e-14)
+
+
 def random_layers(page: dict[str, Any], *, norm_first: bool) -> nn.ModuleList:
     torch.manual_seed(0)
     make = page["EncoderLayer"]
@@ -184,12 +280,14 @@ def test_wrong_uses_are_named() -> None:
         addnorm.joint("stream", width=16, depth=1)
     with pytest.raises(UnknownName, match="no branch of a joint 'mlp'"):
         addnorm.joint("add", width=16, depth=1, branches=("mlp",))
-    with pytest.raises(InputError, match="residual 'streams' has no field 'stream'"):
+    with pytest.raises(InputError, match=r"residual 'streams' has no field 'stream'.* Known: streams, mixing"):
         addnorm.joint("streams", width=16, depth=1, stream=3)
     with pytest.raises(InputError, match="expected as residual a kind"):
         addnorm.joint(3, width=16, depth=1)
     with pytest.raises(InputError, match="width: expected a whole number"):
         addnorm.joint("add", width=0, depth=1)
+    with pytest.raises(InputError, match=r"a sequence such as \('attention',\), got the text 'attention'"):
+        addnorm.joint("add", width=16, depth=1, branches="attention")
 
 
 def test_attention_of_one_term_has_the_usual_defaults() -> None:

@@ -7,8 +7,9 @@ from scipy import stats
 
 import made_study
 from addnorm.errors import InputError
-from addnorm.reporting.drawing.chart import spark, ticks
+from addnorm.reporting.formats.numbers import ticks
 from addnorm.reporting.reader import Reader
+from addnorm.reporting.sections.cards import spark
 from addnorm.reporting.sections.curves import FIRST_SHOWN, chart_of, charts, curves, table
 from addnorm.reporting.sections.curves.download import download
 from addnorm.reporting.sections.curves.reading import Series, smoothed
@@ -58,10 +59,10 @@ def test_the_table_behind_the_chart_holds_the_lines_own_values(snapshot):
 def test_the_chart_stays_in_its_box(snapshot, log):
     drawn = chart_of(curves(snapshot, Selection(log=log, y="all")))
     assert drawn is not None
-    for path in drawn.paths:
-        for pair in path.points.split():
+    for line in drawn.lines:
+        for pair in line.points.split():
             assert all(-0.1 <= float(part) <= 1000.1 for part in pair.split(","))
-    assert all(-1e-9 <= tick.at <= 100 + 1e-9 for tick in (*drawn.x_ticks, *drawn.y_ticks))
+    assert all(-1e-9 <= at <= 100 + 1e-9 for at, _ in (*drawn.x_ticks, *drawn.y_ticks))
     assert len(drawn.y_ticks) >= 2
 
 

@@ -7,6 +7,7 @@ import pytest
 import made_study
 from addnorm.reporting.reader import Reader
 from addnorm.reporting.render import Pages
+from addnorm.reporting.sections.answer import answer
 from addnorm.reporting.view import View
 
 SECTIONS = ("cards", "verdicts")
@@ -75,3 +76,15 @@ def test_a_difference_beyond_the_drawing_is_an_arrow_at_its_edge(tmp_path):
     (arrow,) = re.findall(r'<svg x="([\d.]+)%" y="5"[^>]*><path class="dot beyond verdict-worse"', html)
     assert float(arrow) == 100
     assert html.count("<circle") == 4
+
+
+def test_a_tested_comparison_is_priced_at_new_seeds_alone(tmp_path):
+    """Further seeds beside those that were tested would be a second look at them."""
+    study = made_study.make(tmp_path / "study", models={name: made_study.model_spec() for name in ("base", "one")})
+    for run in study.runs():
+        seed = run.spec["seed"]
+        made_study.finish(run, kept=2.4 + 0.01 * seed + (run.spec["variant"] == "one") * (0.02, -0.002, 0.03)[seed])
+    snapshot = Reader(study.path).look()
+    comparison = snapshot.ranking["one"].versus["base"]
+    assert (comparison.verdict, snapshot.ranking.stages) == ("undecided", None)
+    assert answer(snapshot).price.runs == 2 * comparison.seeds_needed > 6

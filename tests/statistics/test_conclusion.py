@@ -3,6 +3,7 @@
 import itertools
 import re
 import tomllib
+from dataclasses import replace
 from importlib.resources import files
 
 import numpy as np
@@ -94,6 +95,20 @@ def test_all_undecided_is_no_finding() -> None:
     assert found.startswith("Nothing is decided. With 95 % confidence, none of the 2 tested comparisons shows a diff")
     _, alone, _ = sentences(rank(noise(base=0, a=0.001), references=["base"]))
     assert "the tested comparison shows neither a difference nor that there is none" in alone
+
+
+def test_a_second_batch_says_what_of_it_was_found_again() -> None:
+    first = noise(base=0, a=0.3, b=-0.3, c=0.001)
+
+    def with_second(**levels: float) -> str:
+        later = [replace(run, seed=run.seed + 4) for run in noise(**levels)]
+        return sentences(rank([*first, *later], references=["base"], second=(4, 5, 6, 7)))[1]
+
+    batch = " On a second batch of seeds (4, 5, 6, 7), which was planned before the first was seen: "
+    assert with_second(base=0, a=0.3, b=-0.3).endswith(f"{batch}b–base, a–base found again.")
+    assert with_second(base=0, a=-0.3, b=-0.3).endswith(f"{batch}b–base found again; a–base not found again.")
+    assert with_second().endswith(f"{batch}b–base, a–base not yet known.")
+    assert "second batch" not in sentences(rank(first, references=["base"]))[1]
 
 
 def test_all_equivalent_is_a_finding() -> None:

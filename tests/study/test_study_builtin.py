@@ -237,13 +237,17 @@ def test_names_are_the_same_in_every_process() -> None:
     assert again.stdout.strip() == run_name(expand(load_study("residual-scores"), "h")[-1])
 
 
-def test_the_demo_compares_the_sources_models_and_one_that_must_lose() -> None:
+def test_the_demo_joins_one_network_in_five_ways() -> None:
     study = load_study("demo")
     validate(fit_models(study, 256))
-    assert list(study.variants) == ["base", "v2m3", "v4m1", "v4m5", "bigram"]
-    assert {model.depth for name, model in study.variants.items() if name != "bigram"} == {8}
-    bigram = study.variants["bigram"].build(0).eval()
-    tokens = torch.tensor([[1, 2, 3], [3, 1, 3]])
-    assert torch.equal(bigram(tokens)[0, 2], bigram(tokens)[1, 2])
-    assert not torch.equal(bigram(tokens)[0, 0], bigram(tokens)[0, 2])
-    assert len(study.seeds) >= FEWEST_SEEDS
+    assert list(study.variants) == ["pre", "sandwich", "post", "scale", "small_start"]
+    assert {model.depth for model in study.variants.values()} == {24}
+    assert min(len(study.seeds), len(study.replicate)) >= FEWEST_SEEDS
+    weights = {name: dict(model.build(0).named_parameters()) for name, model in study.variants.items()}
+    matrices = [name for name, weight in weights["pre"].items() if weight.ndim > 1]
+    for name in ("sandwich", "post", "scale"):
+        assert all(torch.equal(weights[name][matrix], weights["pre"][matrix]) for matrix in matrices)
+    smaller = {matrix: (weights["small_start"][matrix] / weights["pre"][matrix]).detach() for matrix in matrices}
+    # The embeddings and what reads the stream are those of `pre`; of the smaller ones, each layer has two.
+    assert {round(ratio.mean().item(), 4) for ratio in smaller.values()} == {1.0, round(48**-0.5, 4)}
+    assert sum(ratio.mean().item() < 0.5 for ratio in smaller.values()) == 48

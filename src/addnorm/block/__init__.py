@@ -31,7 +31,7 @@ from addnorm.shape import Role, Shape
 
 __all__ = ["BlockSpec", "BodyName", "BranchPlan", "SitePlan", "sequence"]
 
-BodyName = Literal["attention", "feedforward", "gated_attention_unit"]
+BodyName = Literal["attention", "feedforward", "gated_attention_unit", "token_table"]
 """Computation of a branch.
 
 Example:
@@ -56,11 +56,13 @@ class BranchPlan:
     """The computation between its norms."""
     factor: float = 1.0
     """Factor of its output."""
+    entries: int = 0
+    """Entries of a token's row, of a token table."""
 
     @property
     def attends(self) -> bool:
         """True if the body attends to other positions."""
-        return self.body != "feedforward"
+        return self.body in ("attention", "gated_attention_unit")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -144,8 +144,7 @@ def command(options: Options) -> int:
         MOST_SEEDS,
         default_out,
         executor_spec,
-        require_no_second_batch,
-        require_no_tuning,
+        require_seeds_alone,
         run,
         script,
     )
@@ -156,8 +155,7 @@ def command(options: Options) -> int:
     study = load_study(options.study, profile=options.profile, settings=options.set)
     if options.until == "decided":
         located_at = partial(located, options.study, profile=options.profile, settings=options.set)
-        require_no_tuning(study, located_at("$.tune"))
-        require_no_second_batch(study, located_at("$.replicate"))
+        require_seeds_alone(study, located_at)
     out = default_out(study) if options.out is None else options.out
     executor = with_fields(executor_spec(study, options.executor, None), options.executor_set)
     if options.dry_run:

@@ -21,7 +21,6 @@ from addnorm.model.feed_forward import Activation, PlainActivation
 from addnorm.model.forgetting import Forgetting, require_forgetting
 from addnorm.model.forward_context import ACROSS_LAYERS, Implementation
 from addnorm.model.gau import require_one_head
-from addnorm.model.query_sink import require_query_sink
 from addnorm.model.scaling import Scaling
 from addnorm.model.sharing import LayerSharing
 from addnorm.norm import NormSpec
@@ -175,11 +174,6 @@ class Architecture:
             require_forgetting(self.objective, self.attention)
         if self.convolution is not None:
             require_convolution(self.convolution, self.residual, self.block.kind, self.site_plans)
-        if self.sink.reads_queries:
-            own, replays = isinstance(self.scores, Own), self.residual.replays
-            require_query_sink(
-                self.sink.kind, own_scores=own, replays=replays, cap=self.score_cap, attention=self.attention
-            )
 
     def _require_branches(self) -> None:
         """Raises:
@@ -216,6 +210,12 @@ class Architecture:
         if self.residual.replays and len({self.block.sites(layer, self.depth) for layer in range(self.depth)}) > 1:
             raise InputError(
                 f"block: expected the same branches in every layer with residual {self.residual.kind!r}, which runs earlier "
+                f"layers again, got {self.block.kind!r}. Set block to 'sequential', or take another residual."
+            )
+        tables = "token_table" in (branch.body for plan in self.site_plans for branch in plan.branches)
+        if self.residual.replays and tables:
+            raise InputError(
+                f"block: expected branches that read the stream alone with residual {self.residual.kind!r}, which runs earlier "
                 f"layers again, got {self.block.kind!r}. Set block to 'sequential', or take another residual."
             )
         sockets = self.placement.sockets()

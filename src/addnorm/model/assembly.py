@@ -5,11 +5,11 @@ from typing import Literal
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from addnorm.block import BodyName, BranchPlan, SitePlan
+from addnorm.block import BranchPlan, SitePlan
 from addnorm.model.architecture import Architecture
 from addnorm.model.attention import SelfAttention
 from addnorm.model.convolution import Convolved, build_convolutions
-from addnorm.model.feed_forward import FUNCTIONS, PlainActivation, build_feed_forward
+from addnorm.model.feed_forward import FUNCTIONS, PlainActivation, TokenTableBody, build_feed_forward
 from addnorm.model.forgetting import ForgettingGate
 from addnorm.model.gau import GatedAttentionUnit
 from addnorm.model.layer import Body, Branch, TransformerLayer
@@ -71,7 +71,7 @@ def _branch(spec: Architecture, place: Place, plan: SitePlan, planned: BranchPla
         return _norm(spec) if has_norm[socket] else nn.Identity()
 
     return Branch(
-        _body(spec, place, planned.body),
+        _body(spec, place, planned),
         input_norm=norm("branch_input"),
         output_norm=norm("branch_output"),
         stream_norm=norm("stream"),
@@ -82,7 +82,8 @@ def _branch(spec: Architecture, place: Place, plan: SitePlan, planned: BranchPla
     )
 
 
-def _body(spec: Architecture, place: Place, name: BodyName) -> Body:
+def _body(spec: Architecture, place: Place, planned: BranchPlan) -> Body:
+    name = planned.body
     gain = spec.placement.initial_gain(len(spec.places))
     has_inner = spec.placement.at(place, spec.places).inner
     std = _hidden_std(spec)
@@ -98,6 +99,9 @@ def _body(spec: Architecture, place: Place, name: BodyName) -> Body:
         return build_feed_forward(
             spec.shape, spec.activation, spec.bias, std=gain * std, out_std=out_std, inner_norm=inner
         )
+    if name == "token_table":
+        inner = spec.norm.build(planned.entries, shift=spec.bias.norm) if has_inner else None
+        return TokenTableBody(spec.width, spec.vocab, planned.entries, gain * std, out_std, inner)
     shape = spec.attention_shape
     inner = spec.norm.build(shape.heads * shape.value_dim, shift=spec.bias.norm) if has_inner else None
     # Number of attentions before this one, not of layers: with two gated attention units per layer there are two of

@@ -68,7 +68,7 @@ class SelfAttention(nn.Module):
         query = self.split(self.convolved("query", self.query(of.query, q_bias), context), self.query_norm)
         key = self.split(self.convolved("key", self.key(of.key, k_bias), context), self.key_norm)
         own = None if self.value is None else self.split(self.convolved("value", self.value(of.value), context))
-        value = context.join_values(self.layer, own, of.value)  # [batch, kv_heads, seq, head_dim]
+        value = context.join_values(self.layer, own, of.value, query, key)  # [batch, kv_heads, seq, head_dim]
         gates = None if self.forgetting is None else self.forgetting(of.query)
         attended = context.attend(self.layer, query, key, value, of.query, gates)
         if self.attended is not None:

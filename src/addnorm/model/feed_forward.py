@@ -4,13 +4,15 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Literal
 
-from jaxtyping import Float
+import torch
+from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from addnorm.bias import Biases
 from addnorm.model.linear import Linear
 from addnorm.shape import Shape
+from addnorm.values.table import TokenTable
 
 PlainActivation = Literal["gelu", "gelu_tanh", "relu", "squared_relu"]
 GatedActivation = Literal["geglu_tanh", "swiglu"]
@@ -79,6 +81,26 @@ class GatedFeedForward(nn.Module):
     def forward(self, x: Float[Tensor, "batch seq width"]) -> Float[Tensor, "batch seq width"]:
         inner = GATES[self.activation](self.gate(x)) * self.up(x)
         return self.down(inner if self.inner_norm is None else self.inner_norm(inner))
+
+
+class TokenTableBody(nn.Module):
+    """out( inner_norm( sigmoid(gate(x)) * table[tokens] ) ), of the block `token_tables`."""
+
+    def __init__(
+        self, width: int, vocab: int, entries: int, std: float, out_std: float, inner_norm: nn.Module | None = None
+    ) -> None:
+        super().__init__()
+        self.inner_norm = inner_norm
+        self.table = TokenTable(vocab, entries, std)
+        self.gate = Linear(width, entries, bias=False, std=std)
+        self.out = Linear(entries, width, bias=False, std=out_std)
+
+    def forward(
+        self, x: Float[Tensor, "batch seq width"], tokens: Int64[Tensor, "batch seq"]
+    ) -> Float[Tensor, "batch seq width"]:
+        rows: Tensor = self.table(tokens)
+        inner = torch.sigmoid(self.gate(x)) * rows.to(x.dtype)
+        return self.out(inner if self.inner_norm is None else self.inner_norm(inner))
 
 
 def build_feed_forward(

@@ -6,7 +6,7 @@ Layers pass their queries and keys on to later ones (score residuals). Attention
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from jaxtyping import Bool, Float, Int64
@@ -40,7 +40,6 @@ from addnorm.kernels.grouped_attention import (
 )
 from addnorm.model.cache import Cache
 from addnorm.model.forgetting import bias_with_gates, with_gates
-from addnorm.model.query_sink import with_sinks
 from addnorm.model.trace import AttentionTrace
 from addnorm.position import Position
 from addnorm.scores import Scores
@@ -114,8 +113,9 @@ class ForwardContext:
     """The newest layer's attention."""
     _passed_on: dict[int, Projections] = field(default_factory=dict)
     """Projections of earlier layers: those that later layers need, or, with gradients on, all that a layer may need again."""
-    _values: dict[int, tuple[LayerValues, bool]] = field(default_factory=dict)
-    """Own values of earlier layers that later ones may read, each with True if computed with gradients on."""
+    _values: dict[int, tuple[LayerValues, Tensor | None, bool]] = field(default_factory=dict)
+    """Own values of earlier layers that later ones may read, each with its keys if those are read, and with True if computed
+    with gradients on."""
     _columns: dict[int, tuple[Tensor, Tensor, bool]] = field(default_factory=dict)
     """Keys and values of earlier layers at the positions of this call, with True if computed with gradients on."""
     _next: int = 0
@@ -174,15 +174,6 @@ class ForwardContext:
                 bias = bias_with_gates(bias, total, gates.shape[-1], query.dtype)
         sinks = None if self.sinks is None else self.sinks.logits(layer)
         of_queries = None if self.sinks is None else self.sinks.of_queries(layer, x)
-        by_row = None if sinks is None or of_queries is None else sinks[:, None] + of_queries
-        # An exported graph says what a sink is, a score beside the others, and not how kernels without a place for it get it.
-        as_scores = by_row is not None and torch.compiler.is_exporting() and self.impl in ("auto", "reference")
-        if by_row is not None:
-            sinks = None
-        if by_row is not None and not as_scores:
-            queries[0], all_keys[0], column = with_sinks(
-                queries[0], all_keys[0], value, column, by_row, float(weights[0])
-            )
         problem = problem_of(
             queries,
             all_keys,
@@ -198,7 +189,8 @@ class ForwardContext:
             sinks=sinks,
             column=column,
         )
-        problem = replace(problem, sinks=by_row) if as_scores else problem
+        if sinks is not None and of_queries is not None:
+            problem = replace(problem, sinks=sinks[:, None] + of_queries)
         with torch.no_grad():  # nothing here is differentiated; activation checkpointing counts what autograd saves
             if self._attention is None:
                 self._attention = self._choose(problem, own_bias=gates is not None)
@@ -217,13 +209,22 @@ class ForwardContext:
             self._pass_on(layer, present, next_terms)
         return self._attention.attend(problem, next_terms=next_terms)
 
-    def join_values(self, layer: int, own: LayerValues | None, x: Float[Tensor, "batch seq width"]) -> LayerValues:
+    def join_values(
+        self,
+        layer: int,
+        own: LayerValues | None,
+        x: Float[Tensor, "batch seq width"],
+        query: Float[Tensor, "batch heads seq head_dim"],
+        key: Float[Tensor, "batch kv_heads seq head_dim"],
+    ) -> LayerValues:
         """The values that a layer attends to, of the positions of this call.
 
         Args:
             layer: the layer, whose `attend` is called next.
             own: its own values; None if it has none.
             x: what its branch reads, after the norm.
+            query: its queries, not rotated.
+            key: its keys, not rotated.
 
         Raises:
             InputError: a value residual that joins nothing in a layer without values of its own; or an earlier layer's values
@@ -234,9 +235,13 @@ class ForwardContext:
                 raise InputError(f"values: expected a value residual that gives layer {layer} values, got none.")
             return own
         earlier = [self._values_of(source) for source in self.values.sources(layer)]
+        reads_keys = self.values.reads_keys
+        further: dict[str, Any] = {}
+        if reads_keys:
+            further = {"query": query, "keys": [*(cast(Tensor, keys) for _, keys in earlier), key]}
         if layer == self._next and own is not None and layer in self.values.read:
-            self._values[layer] = own, torch.is_grad_enabled()
-        return self.values.join(layer, own, earlier, x, self.tokens)
+            self._values[layer] = own, key if reads_keys else None, torch.is_grad_enabled()
+        return self.values.join(layer, own, [value for value, _ in earlier], x, self.tokens, **further)
 
     def _column(self, layer: int, key: Tensor, value: Tensor) -> list[tuple[Tensor, Tensor]]:
         """Keys and values of the earlier layers in a layer's column; its own are kept for later ones."""
@@ -252,11 +257,11 @@ class ForwardContext:
             entries.append((keys, values))
         return entries
 
-    def _values_of(self, layer: int) -> LayerValues:
-        value, differentiable = self._values[layer]
+    def _values_of(self, layer: int) -> tuple[LayerValues, Tensor | None]:
+        value, key, differentiable = self._values[layer]
         if torch.is_grad_enabled() and not differentiable:
             raise _recomputed("values", layer, "values")
-        return value
+        return value, key
 
     def _pass_on(self, layer: int, present: Projections, next_terms: int) -> None:
         """Keep what a layer passes on, and drop what no layer needs any more."""

@@ -74,7 +74,7 @@ class GatedAttentionUnit(nn.Module):
             1
         )  # [batch, 1, seq, key_dim]
         key = _normed(_scaled(base, self.key_scale, k_bias), self.key_norm).unsqueeze(1)  # [batch, 1, seq, key_dim]
-        value = context.join_values(self.layer, value, x)
+        value = context.join_values(self.layer, value, x, query, key)
         gates = None if self.forgetting is None else self.forgetting(x)
         attended = context.attend(self.layer, query, key, value, x, gates)
         if self.attended is not None:

@@ -63,8 +63,9 @@ class Joint(nn.Module):
         self.sites = tuple(Site(place.index, place.layer, place.role) for place in sites)
         self.refused = refused
 
-    def open(self, x: Float[Tensor, "batch seq width"]) -> JointState:
-        """The state before the first branch, from the embeddings.
+    def open(self, x: Float[Tensor, "*positions width"]) -> JointState:
+        """The state before the first branch, from the embeddings: sequences [batch, seq, width], or positions of any form, such
+        as packed tokens [tokens, width] or an image [batch, height, width of it, width].
 
         Raises:
             InputError: another width than the joint was made for.
@@ -95,7 +96,7 @@ class Joint(nn.Module):
         read, residual = self.residual.read(state.residual, self.sites[state.site])
         return read, JointState(residual, state.site, reads=False)
 
-    def write(self, state: JointState, y: Float[Tensor, "batch seq width"]) -> JointState:
+    def write(self, state: JointState, y: Float[Tensor, "*positions width"]) -> JointState:
         """The state after the branch's output has joined.
 
         Raises:
@@ -178,7 +179,7 @@ def joint(
         width: entries of the stream per position.
         depth: number of layers.
         branches: the branches of a layer, in the order in which they read the stream: "attention", "feedforward", or
-            "parallel" for both at once.
+            "parallel" for both at once. A branch that attends to another sequence, such as an encoder's, is "attention" too.
         norm: kind or spec of the norms that some residuals have of their own.
         std: standard deviation of the entries of the residual's matrices at the start, where they start at random.
         seed: decides these entries.
@@ -212,6 +213,8 @@ def joint(
             f"joint: expected one input for queries, keys and values, got residual {spec.kind!r} with one for each. "
             "Pass reads='one', or separate_reads=True if your attention takes h.query, h.key and h.value."
         )
+    if isinstance(branches, str):
+        raise InputError(f"joint: expected as branches a sequence such as ({branches!r},), got the text {branches!r}.")
     for role in branches:
         if role not in get_args(Role):
             raise UnknownName("branch of a joint", role, get_args(Role))

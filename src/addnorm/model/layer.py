@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from addnorm.block import SitePlan
 from addnorm.model.attention import SelfAttention
-from addnorm.model.feed_forward import FeedForward, GatedFeedForward
+from addnorm.model.feed_forward import FeedForward, GatedFeedForward, TokenTableBody
 from addnorm.model.forward_context import ForwardContext
 from addnorm.model.gau import GatedAttentionUnit
 from addnorm.residual import Read, SeparateReads
@@ -39,7 +39,7 @@ class ForeignBody(nn.Module):
         return self.call(self.module, x, context.foreign[self.layer])
 
 
-Body = SelfAttention | GatedAttentionUnit | FeedForward | GatedFeedForward | ForeignBody
+Body = SelfAttention | GatedAttentionUnit | FeedForward | GatedFeedForward | TokenTableBody | ForeignBody
 
 
 class Branch(nn.Module):
@@ -80,6 +80,8 @@ class Branch(nn.Module):
 
     def forward(self, normed: Read, context: ForwardContext) -> Float[Tensor, "batch seq width"]:
         """The branch's output on what `normed_read` returns, of this branch or of one that shares its norm."""
+        if isinstance(self.body, TokenTableBody):
+            return self.joining(self.body(cast(Tensor, normed), context.tokens))
         takes_context = self.attends or isinstance(self.body, ForeignBody)
         output: Tensor = self.body(normed, context) if takes_context else self.body(normed)
         return self.joining(output)

@@ -8,7 +8,7 @@ from typing import Any
 
 from addnorm.errors import UnknownName
 from addnorm.notebook.ranking import StudyRanking
-from addnorm.notebook.runs import COLUMNS, RunList
+from addnorm.notebook.runs import RunList
 from addnorm.notebook.table import Table
 from addnorm.reporting.reader import Reader
 from addnorm.reporting.sections.insight.rows import insight_table
@@ -76,7 +76,7 @@ class StudyRuns(StudyFolder):
             >>> addnorm.open_runs("runs/first").table().column("state")[:2]
             ['finished', 'finished']
         """
-        return Table((status.to_json() for status in self.statuses()), columns=COLUMNS)
+        return RunList(self.all_runs()).table()
 
     def curves(self, metrics: Sequence[str] = METRICS) -> Table:
         """Metrics over training: a row per run, metric and step, with the columns run, variant, seed, metric, step, value.

@@ -19,10 +19,6 @@ if TYPE_CHECKING:
 Rows = list[dict[str, Any]]
 
 
-def _no_files(snapshot: Snapshot, rows: Rows) -> Mapping[str, str]:
-    return {}
-
-
 @dataclass(frozen=True, kw_only=True)
 class Figure:
     """A figure of a report, written as `NAME.svg` and `NAME.png`."""
@@ -43,7 +39,7 @@ class Figure:
     """Draws rows in a language."""
     table: Callable[[Rows, Phrases], ResultTable]
     """The table below the figure."""
-    files: Callable[[Snapshot, Rows], Mapping[str, str]] = _no_files
+    files: Callable[[Snapshot, Rows], Mapping[str, str]] = lambda snapshot, rows: {}
     """Tables of the figure (CSV, LaTeX) by file name, in the same folder."""
     is_on_demand: bool = False
     """True for a figure of a further command's results, which a study may well lack."""

@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from addnorm.reporting.drawing.chart import ticks
-from addnorm.reporting.formats.numbers import trimmed
+from addnorm.reporting.formats.numbers import ticks, trimmed
 from addnorm.reporting.measures import LayerMeasure
 from addnorm.words import Phrases
 

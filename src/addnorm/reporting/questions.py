@@ -1,6 +1,6 @@
 """Answers of `addnorm.noise` and `addnorm.judge` in sentences and tables, for a terminal and for a notebook."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -72,14 +72,9 @@ def noise_answer(content: Mapping[str, Any], t: Phrases) -> WrittenAnswer:
         [
             Column("variant", t("head.variant"), side="l"),
             Column("runs", t("question.runs")),
-            Column("mean", t("question.mean"), form=_digits(6)),
-            Column("sd", t("question.sd"), lambda sd: "-" if sd is None else f"{sd['sd']:.3g}"),
-            Column(
-                "interval",
-                t("question.interval"),
-                value=lambda row: row["sd"],
-                form=lambda sd: "-" if sd is None else _ends(sd),
-            ),
+            Column("mean", t("question.mean"), form="{:.6g}".format),
+            Column("sd", t("question.sd"), dashed(lambda sd: f"{sd['sd']:.3g}")),
+            Column("interval", t("question.interval"), dashed(_ends), value=lambda row: row["sd"]),
         ],
         content["variants"],
     )
@@ -112,13 +107,11 @@ def _needed(needed: Mapping[str, Any], paired: bool, unit: str, t: Phrases) -> s
     words = []
     for kind in kinds:
         low, high = (t("question.noise.million") if n is None else str(n) for n in needed[f"{kind}_range"])
-        words.append(t(keys[kind], count=_count(needed[kind], t), low=low, high=high))
+        seeds = needed[kind]
+        count = t("question.noise.million_seeds") if seeds is None else t("question.noise.seeds", count=seeds)
+        words.append(t(keys[kind], count=count, low=low, high=high))
     difference = f"{needed['difference']:g}"
     return t("question.noise.needed", difference=difference, unit=unit, seeds=t("joint.comma").join(words))
-
-
-def _count(seeds: int | None, t: Phrases) -> str:
-    return t("question.noise.million_seeds") if seeds is None else t("question.noise.seeds", count=seeds)
 
 
 def _sd(content: Mapping[str, Any]) -> str:
@@ -128,10 +121,6 @@ def _sd(content: Mapping[str, Any]) -> str:
 def _ends(content: Mapping[str, Any]) -> str:
     low, high = content["interval"]
     return f"[{low:.3g}, {high:.3g}]"
-
-
-def _digits(number: int) -> Callable[[float], str]:
-    return lambda value: f"{value:.{number}g}"
 
 
 def judge_answer(content: Mapping[str, Any], t: Phrases) -> WrittenAnswer:

@@ -11,11 +11,11 @@ import os
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from addnorm.errors import InputError
-from addnorm.reporting.reading.contained import contained
 from addnorm.reporting.reading.run_table import TableChoices, TableReader, is_table, refuse_choices
+from addnorm.reporting.reading.study_files import contained
 from addnorm.reporting.sections import run_files, study_files
 from addnorm.reporting.snapshot import Facts, RunView, Snapshot
 from addnorm.statistics import Ranking, Result
@@ -33,27 +33,12 @@ _DATA = "data/dataset.json"
 _ABSENT: Facts = (-1, -1)
 
 
-class FolderReader(Protocol):
-    """Peeks at one folder. Not for several threads at once."""
-
-    folder: Path
-
-    def look(self, *, rank: Callable[["Reader"], bool] = ...) -> Snapshot:
-        """The folder as it is now."""
-        ...
-
-    @property
-    def is_ranking_old(self) -> bool:
-        """True if `look` would compute another ranking than it last did."""
-        ...
-
-
 def is_site(folder: Path) -> bool:
     """True for a folder with a site of its own: a study's, one of measured checkpoints, or a checkpoint, which is refused."""
     return (folder / "study.json").is_file() or bool(measured_names(folder)) or (folder / "config.json").is_file()
 
 
-def reader_of(source: Source, table: TableChoices | None = None) -> "Reader | CheckpointsReader | TableReader":
+def reader_of(source: Source, table: TableChoices | None = None) -> "FolderReader":
     """The reader of a study's folder, of one with measured checkpoints, or of a table of runs.
 
     Args:
@@ -100,11 +85,6 @@ class CheckpointsReader:
             path=self.folder,
             plan={"study": self.folder.resolve().name, "runs": []},
             runs=(),
-            tuning_runs=(),
-            tuning=None,
-            ranking=None,
-            no_ranking=None,
-            train_tokens=None,
             kept=kept,
             checkpoints=names,
             source="checkpoints",
@@ -253,6 +233,10 @@ class Reader:
             kept=_present(self.folder, [f"{run.name}/{name}" for name in sorted(run_files())]),
         )
         return self._seen[run.name]
+
+
+FolderReader = Reader | CheckpointsReader | TableReader
+"""Any of them: `look` gives the folder as it is now, and `is_ranking_old` says whether it would compute another ranking."""
 
 
 @dataclass(frozen=True, kw_only=True)

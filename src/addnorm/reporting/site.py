@@ -14,7 +14,7 @@ from addnorm.reporting.reading.run_table import TableChoices
 from addnorm.reporting.render import STATIC, Pages
 from addnorm.reporting.sections import front_of, pages_of
 from addnorm.reporting.snapshot import Snapshot
-from addnorm.reporting.view import LOG_PAGE, View
+from addnorm.reporting.view import LOG_PAGE, OF_ONE, UNLISTED, View
 from addnorm.store.files import make_folder, write_atomic
 from addnorm.store.questions.source import record_peek
 from addnorm.words import LANGUAGES
@@ -62,9 +62,7 @@ def write_site(
     for language in LANGUAGES:
         shown: set[Target] = set()
         # Which pages there are follows from their links: lists of a large study lead to pages of single models.
-        waiting: list[Target] = [
-            (page, None) for page in pages_of(snapshot) if page != LOG_PAGE and not _is_of_one(page)
-        ]
+        waiting: list[Target] = [(page, None) for page in pages_of(snapshot) if page not in UNLISTED]
         while waiting:
             target = waiting.pop()
             if target in shown:
@@ -89,7 +87,7 @@ def _page(pages: Pages, snapshot: Snapshot, target: Target, language: str, linke
 
     def link(name: str, **query: Any) -> str:
         wanted = (name, query.get("variant"))
-        if name == LOG_PAGE or (name not in pages_of(snapshot) and not _is_of_one(name)):
+        if name == LOG_PAGE or (name not in (*pages_of(snapshot), *OF_ONE)):
             raise ValueError(f"a page without a server leads to {name!r}.")
         linked.append(wanted)
         return root + _address(wanted, language, snapshot)
@@ -103,10 +101,6 @@ def _page(pages: Pages, snapshot: Snapshot, target: Target, language: str, linke
         events="",
         number=0,
     )
-
-
-def _is_of_one(page: str) -> bool:
-    return page in ("model", "checkpoint")
 
 
 def _address(target: Target, language: str, snapshot: Snapshot) -> str:

@@ -1,7 +1,7 @@
 """A study at one moment: every run's state and newest numbers, and the ranking that they allow."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
@@ -12,12 +12,16 @@ from addnorm.reporting.formats.spec import differing
 from addnorm.statistics import Ranking, VariantRank
 from addnorm.statistics.measure import LOSS, Metric
 from addnorm.statistics.tuning import TuningOutcome
-from addnorm.store import Index, RunStatus
-from addnorm.store.extension import references_of
+from addnorm.store import Index, RunStatus, State
+from addnorm.store.extension import all_runs, references_of
 from addnorm.store.measured import MEASURED
 from addnorm.words import Sentence
 
 SourceKind = Literal["study", "checkpoints", "table"]
+ORDER: tuple[State, ...] = ("finished", "running", "queued", "interrupted", "blocked", "diverged", "failed")
+"""States of runs in the order in which pages list them."""
+WORST_FIRST: tuple[State, ...] = ("running", "failed", "diverged", "blocked", "interrupted", "queued", "finished")
+"""The first state that any run of a model has is shown as the model's: running, or else the worst."""
 _MOST_SETTINGS = 4
 """Settings that a variant's subtitle names."""
 
@@ -36,22 +40,22 @@ class ShownLoss:
 class RunView(RunStatus):
     """One run as a page shows it: its status, and its times and speed."""
 
-    newest_time: float | None
+    newest_time: float | None = None
     """Of the newest event, in seconds since 1970."""
-    tokens_per_s: float | None
+    tokens_per_s: float | None = None
     """Of the newest training event."""
-    steps_per_s: float | None
-    tokens_per_step: int | None
+    steps_per_s: float | None = None
+    tokens_per_step: int | None = None
     """None for a plan that was not made by `addnorm run`."""
-    began_time: float | None
+    began_time: float | None = None
     """When the first attempt began."""
-    ended_time: float | None
+    ended_time: float | None = None
     """When the run's ending was written."""
-    peak_bytes: int | None
+    peak_bytes: int | None = None
     """Largest resident memory of the attempt that finished."""
-    host: str | None
+    host: str | None = None
     """Of the worker; None unless the run is running."""
-    uses: Mapping[str, float]
+    uses: Mapping[str, float] = field(default_factory=dict)
     """Use of processors, memory and GPU as the worker last recorded it (`addnorm.training.use`); empty if it has not."""
 
     @property
@@ -129,16 +133,16 @@ class Snapshot:
     """Content of `study.json`."""
     runs: tuple[RunView, ...]
     """The compared runs, in plan order."""
-    tuning_runs: tuple[RunView, ...]
+    tuning_runs: tuple[RunView, ...] = ()
     """The runs on which the variants are tuned before, in plan order."""
-    tuning: TuningOutcome | None
+    tuning: TuningOutcome | None = None
     """Choice of the points at which variants are compared; None for a study without `tune`."""
-    ranking: Ranking | None
+    ranking: Ranking | None = None
     """None if there is nothing to rank; `no_ranking` gives the reason."""
-    no_ranking: Sentence | None
-    train_tokens: int | None
+    no_ranking: Sentence | None = None
+    train_tokens: int | None = None
     """Tokens of the training text; None if the study's data are not in its folder."""
-    kept: Mapping[str, Facts]
+    kept: Mapping[str, Facts] = field(default_factory=dict)
     """Facts of the files that sections are made from, by path within the folder."""
     checkpoints: tuple[str, ...] = ()
     """Names of the measured checkpoints, sorted."""
@@ -317,10 +321,9 @@ class Snapshot:
 
     @cached_property
     def _specs(self) -> dict[str, Any]:
-        entries = [*self.plan["runs"], *(r for extension in self.plan.get("extensions", []) for r in extension["runs"])]
         # Reversed, so that a variant's first run wins: extensions repeat specs, and the first plan is the one that
         # was frozen.
-        return {entry["variant"]: entry.get("spec") for entry in reversed(entries)}
+        return {entry["variant"]: entry.get("spec") for entry in reversed(all_runs(self.plan))}
 
 
 def _setting(path: str) -> str:

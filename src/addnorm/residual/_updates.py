@@ -63,7 +63,7 @@ class AltUpResidual(Residual):
             n = len(state.streams)
             weights = self._routed(self.prediction, state.streams[self.active], site).unflatten(-1, (n, n))
             with without_autocast(state.streams):
-                predicted = state.streams + torch.einsum("bsij,jbsd->ibsd", weights, state.streams)
+                predicted = state.streams + torch.einsum("...ij,j...d->i...d", weights, state.streams)
             state = Updated(predicted, predicted[self.active])
         if state.active is not None:
             return state.active, state

@@ -76,7 +76,7 @@ class AlternatingResidual(Residual):
         if site.index in self.first_sites:
             with without_autocast(state.streams):
                 weights = self.prediction[site.layer].to(state.streams.dtype)
-                predicted = state.streams + torch.einsum("ij,jbsd->ibsd", weights, state.streams)
+                predicted = state.streams + torch.einsum("ij,j...d->i...d", weights, state.streams)
             active = predicted[site.layer % self.streams]
             state = Predicted(predicted, active, active)
         assert state.active is not None  # set at the layer's first site
@@ -90,7 +90,7 @@ class AlternatingResidual(Residual):
             return state._replace(active=active)
         difference = active - state.entry
         factors = (1 + self.correction[site.layer]).to(difference.dtype)
-        return Predicted(state.streams + factors[:, None, None, None] * difference, None, None)
+        return Predicted(state.streams + torch.einsum("n,...->n...", factors, difference), None, None)
 
     def view(self, state: Predicted) -> Stream:
         mean = state.streams.mean(dim=0)

@@ -62,8 +62,7 @@ class Sinks(nn.Module, ABC):
         """The sink of every query head of a layer."""
 
     def of_queries(self, layer: int, x: Float[Tensor, "batch seq width"]) -> Float[Tensor, "batch heads seq"] | None:
-        """The term that every query adds to the sink of its head; None if all queries of a head share one sink. A sibling that
-        overrides it says so in its spec's `reads_queries`.
+        """The term that every query adds to the sink of its head; None if all queries of a head share one sink.
 
         Args:
             layer: the layer.
@@ -86,11 +85,6 @@ class SinkSpec(Reducible, Spec):
         >>> Constant(value=-1.0).build(shape).logits(0).tolist()
         [-1.0, -1.0]
     """
-
-    @property
-    def reads_queries(self) -> bool:
-        """True if sinks depend on what the queries read."""
-        return False
 
     @abstractmethod
     def build(self, shape: Shape) -> Sinks | None:

@@ -34,10 +34,6 @@ class Query(SinkSpec):
             Reduction(parameters={"weight": 0.0}, to={"sink": {"kind": "logit", "start": 0.0}}),
         )
 
-    @property
-    def reads_queries(self) -> bool:
-        return True
-
     def build(self, shape: Shape) -> "QuerySinks":
         return QuerySinks(shape)
 

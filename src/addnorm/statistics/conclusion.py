@@ -17,6 +17,7 @@ _MOST_LISTED = 6
 """Variants that a sentence lists; more are counted."""
 _DECIDED = ("better", "worse", "equivalent", "failed")
 _TESTED = ("better", "worse", "equivalent", "undecided")
+_AGAIN = {"found again": "again_found", "not found again": "again_lost", "found": "again_waiting"}
 _MOST_REASONS = 3
 """Reasons that a sentence lists where comparisons have different ones."""
 
@@ -124,7 +125,16 @@ def _found(ranking: Ranking, pairs: Sequence[Pair]) -> Sentence:
     listing = listed("semicolon", parts)
     if all(comparison.verdict == "failed" for _, _, comparison in decided):
         return say("found_untested", parts=listing)
-    return say("found", confidence=100 * ranking.confidence, parts=listing)
+    found = say("found", confidence=100 * ranking.confidence, parts=listing)
+    states: dict[str, list[str]] = {}
+    for name, other, comparison in decided:
+        if comparison.again is not None:
+            states.setdefault(comparison.again.state, []).append(f"{name}–{other}")
+    if not states:
+        return found
+    again = [say(code, pairs=listed("comma", states[state])) for state, code in _AGAIN.items() if state in states]
+    seeds = listed("comma", ranking.second)
+    return say("found_and_again", found=found, seeds=seeds, parts=listed("semicolon", again))
 
 
 def _undecided(ranking: Ranking, pairs: Sequence[Pair]) -> Sentence:
@@ -200,4 +210,6 @@ def _open(pairs: Sequence[Pair]) -> Sentence:
         return say("open_untested", count=len(unresolved), all=count, which=which)
     if nearest is None or nearest > RESOLVABLE_SEEDS:
         return say("open_unresolvable", count=len(unresolved), all=count, which=which)
+    if len(unresolved) == 1:
+        return say("open_one", all=count, which=which, seeds=nearest)
     return say("open", count=len(unresolved), all=count, which=which, seeds=nearest)

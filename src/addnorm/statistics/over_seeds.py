@@ -101,9 +101,15 @@ def depth_over_seeds(contents: Sequence[Mapping[str, Any]]) -> list[DepthOverSee
 
 
 def _room(contents: Sequence[Mapping[str, Any]], room: str) -> DepthOverSeeds:
-    ends = [content["end"]["depth"][room] for content in contents]
-    starts = [content["start"]["depth"][room] for content in contents if "start" in content]
-    first = ends[0]
+    first = contents[0]["end"]["depth"][room]
+
+    def matrices(moment: str) -> list[Mapping[str, Any]]:
+        made = [content.get(moment, {}).get("depth", {}).get(room) for content in contents]
+        return [each for each in made if each and all(each[name] == first[name] for name in ("reads", "sources"))]
+
+    # A stream that is followed through a pass has the sources of that pass: with other ones, rows and columns do not match.
+    ends, starts = matrices("end"), matrices("start")
+    starts = starts if len(starts) == len(ends) else []
     return DepthOverSeeds(
         room=room,
         kind=first["kind"],

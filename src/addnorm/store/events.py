@@ -9,7 +9,6 @@ import json
 import time
 from collections.abc import Callable, Collection
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from addnorm.errors import InputError
@@ -64,9 +63,7 @@ class EventWriter:
     def __enter__(self) -> "EventWriter":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 

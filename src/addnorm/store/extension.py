@@ -25,7 +25,7 @@ from typing import Any
 _MAY_DIFFER = frozenset({"format", "plan_hash", "seeds", "runs", "extensions", "addnorm_version"})
 
 
-def all_runs(plan: dict[str, Any]) -> list[dict[str, Any]]:
+def all_runs(plan: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Runs of the first plan, then those of each extension."""
     return [*plan["runs"], *(run for extension in plan.get("extensions", []) for run in extension["runs"])]
 
@@ -45,9 +45,7 @@ def pairs_of(plan: Mapping[str, Any]) -> tuple[tuple[str, str], ...] | None:
 
 def plugins_of(plan: Mapping[str, Any]) -> tuple[str, ...]:
     """Files and functions of the user's own that the runs of a plan use, each once."""
-    specs = (
-        run.get("spec") for run in (*plan.get("runs", ()), *(r for e in plan.get("extensions", []) for r in e["runs"]))
-    )
+    specs = (run.get("spec") for run in all_runs(plan))
     return tuple(dict.fromkeys(path for spec in specs if isinstance(spec, dict) for path in spec.get("plugins", ())))
 
 
@@ -98,16 +96,9 @@ def with_stage(
         chosen: for a plan with `tune`, the name of each variant's chosen point.
     """
     content = json.dumps([old["plan_hash"], stage, [run["run"] for run in runs]])
-    extension = {
-        "plan_hash": hashlib.sha256(content.encode()).hexdigest(),
-        "seeds": sorted({run["seed"] for run in runs}),
-        "time": time.time(),
-        "looked": False,
-        "stage": stage,
-        **({} if chosen is None else {"chosen": chosen}),
-        "runs": runs,
-    }
-    return {**old, "extensions": [*old.get("extensions", []), extension]}
+    plan_hash = hashlib.sha256(content.encode()).hexdigest()
+    of_stage = {"stage": stage} if chosen is None else {"stage": stage, "chosen": chosen}
+    return _with_extension(old, plan_hash, runs, looked=False, **of_stage)
 
 
 def stages(plan: dict[str, Any]) -> int:
@@ -125,11 +116,19 @@ def extended(old: dict[str, Any], new: dict[str, Any], *, looked: bool) -> dict[
     """
     old_runs = {entry["run"] for entry in all_runs(old)}
     added = [entry for entry in new["runs"] if entry["run"] not in old_runs]
+    return _with_extension(old, new["plan_hash"], added, looked=looked)
+
+
+def _with_extension(
+    old: dict[str, Any], plan_hash: str, runs: list[dict[str, Any]], *, looked: bool, **of_stage: Any
+) -> dict[str, Any]:
+    seeds = sorted({run["seed"] for run in runs})
     extension = {
-        "plan_hash": new["plan_hash"],
-        "seeds": sorted({entry["seed"] for entry in added}),
+        "plan_hash": plan_hash,
+        "seeds": seeds,
         "time": time.time(),
         "looked": looked,
-        "runs": added,
+        **of_stage,
+        "runs": runs,
     }
     return {**old, "extensions": [*old.get("extensions", []), extension]}

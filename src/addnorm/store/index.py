@@ -102,17 +102,14 @@ class Index:
             InputError: the folder contains no study.
             DiskFull, JobError: the index cannot be written, or a supervisor, which updates it, is running.
         """
-        lock = Lock(self.out / "supervisor.lock")
-        if not lock.try_acquire():
-            raise JobError(
-                f"{self.out}: expected no running supervisor, got process {lock.held_by()}, which updates the index. "
-                "Rebuild it when that process has ended."
+        with Lock(self.out / "supervisor.lock").held(
+            lambda holder: (
+                f"{self.out}: expected no running supervisor, got process {holder}, which updates the index. Rebuild it when "
+                "that process has ended."
             )
-        try:
+        ):
             self._clear()
             return self.sync()
-        finally:
-            lock.release()
 
     def curve(self, run: str, metric: str) -> list[tuple[int, float]]:
         """Steps and values of a metric, ordered by step, with one value per step.

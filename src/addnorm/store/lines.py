@@ -71,7 +71,9 @@ class LineWriter:
             self._torn = False
             self._end += len(line)
         except OSError as error:
-            self._try_to_mend()
+            # If this fails, the line stays marked as torn, and the next append or the next writer truncates it.
+            with suppress(OSError):
+                self._mend()
             raise disk_error(error, self.path) from error
 
     def sync(self) -> None:
@@ -112,11 +114,6 @@ class LineWriter:
         if self._torn:
             os.ftruncate(self._handle, self._end)
             self._torn = False
-
-    def _try_to_mend(self) -> None:
-        # If this fails, the line stays marked as torn, and the next append or the next writer truncates it.
-        with suppress(OSError):
-            self._mend()
 
 
 def encode(record: Mapping[str, Any]) -> bytes:

@@ -14,7 +14,8 @@ import fcntl
 import os
 import time
 import weakref
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from addnorm.errors import JobError
@@ -62,6 +63,23 @@ class Lock:
             os.close(handle)
             time.sleep(_PAUSE_S)
         return False
+
+    @contextmanager
+    def held(self, refusal: Callable[[int | None], str]) -> Iterator[None]:
+        """Hold the lock during the block.
+
+        Args:
+            refusal: makes the message of the process id of another holder.
+
+        Raises:
+            JobError: another process holds it, or as `try_acquire`.
+        """
+        if not self.try_acquire():
+            raise JobError(refusal(self.held_by()))
+        try:
+            yield
+        finally:
+            self.release()
 
     def release(self) -> None:
         """Release the lock. Releasing a lock that is not held has no effect."""

@@ -6,6 +6,7 @@ one study.
 """
 
 import time
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -142,21 +143,13 @@ class StudyFolder:
         Raises:
             DiskFull, JobError: the folder cannot be written, or a supervisor works in it.
         """
-        lock = Lock(self.lock_path)
-        if not lock.try_acquire():
-            raise JobError(
-                f"{self.path}: expected no running supervisor while a stage is added, got process {lock.held_by()}. Run "
-                "the same command again when it has ended."
-            )
-        try:
+        with _without_supervisor(self.path, "a stage is added"):
             # Read again under the lock. `stages` grows with every stage, so a process that comes second sees that its
             # stage is there already and writes nothing: adding the same runs twice would give one cell of the ranking
             # two results.
             present = read_json(self.path / "study.json")
             if stages(present) == stage:
                 write_json(self.path / "study.json", with_stage(present, stage, runs, chosen))
-        finally:
-            lock.release()
         folder = StudyFolder(self.path)
         folder._make_run_folders()
         return folder
@@ -280,20 +273,22 @@ def _freeze(out: Path, plan: dict[str, Any]) -> None:
         lock.release()
 
 
-def _extend(out: Path, plan: dict[str, Any]) -> None:
-    lock = Lock(out / "supervisor.lock")
-    if not lock.try_acquire():
-        raise JobError(
-            f"{out}: expected no running supervisor while seeds are added, got process {lock.held_by()}. Run the same "
-            "command again when it has ended."
+def _without_supervisor(out: Path, what: str) -> AbstractContextManager[None]:
+    """Keep supervisors away from a folder while its plan grows."""
+    return Lock(out / "supervisor.lock").held(
+        lambda holder: (
+            f"{out}: expected no running supervisor while {what}, got process {holder}. Run the same command again when it "
+            "has ended."
         )
-    try:
+    )
+
+
+def _extend(out: Path, plan: dict[str, Any]) -> None:
+    with _without_supervisor(out, "seeds are added"):
         old = read_json(out / "study.json")  # again: another process may have extended it since
         if plan["plan_hash"] not in hashes(old) and only_adds_seeds(old, plan):
             looked = any(peek["finished"] > 0 for peek in peeks(out))
             write_json(out / "study.json", extended(old, plan, looked=looked))
-    finally:
-        lock.release()
 
 
 def _check_format(plan: dict[str, Any], path: Path) -> None:

@@ -265,16 +265,12 @@ def require_checkpoint_in_time(study: Study, executor: ExecutorSpec, out: Path) 
             flops = step_cost(model, training).flops
             flops_per_s = flops_per_s or measured_speed(model, training, flops)
             step_s, source = flops / flops_per_s, "at the speed measured on this machine"
-        _require_interval(executor, variant, steps, steps * step_s, source)
-
-
-def _require_interval(executor: ExecutorSpec, variant: str, steps: int, interval_s: float, source: str) -> None:
-    if interval_s > executor.longest_attempt_s:
-        raise InputError(
-            f"executor.time_limit: expected at least one checkpoint interval, got {executor.longest_attempt_s:.0f} s of "
-            f"training: variant {variant!r} takes {interval_s:.0f} s for {steps} steps {source}. Raise "
-            "the time limit or lower training.checkpoint_every."
-        )
+        if steps * step_s > limit_s:
+            raise InputError(
+                f"executor.time_limit: expected at least one checkpoint interval, got {limit_s:.0f} s of training: variant "
+                f"{variant!r} takes {steps * step_s:.0f} s for {steps} steps {source}. Raise the time limit or lower "
+                "training.checkpoint_every."
+            )
 
 
 def _recorded_speeds(out: Path) -> dict[str, float]:

@@ -137,8 +137,7 @@ def run(
         )
     out = out_folder(study, out)
     if until == "decided":
-        require_no_tuning(study)
-        require_no_second_batch(study)
+        require_seeds_alone(study)
     elif until == "confirmed":
         study = to_be_confirmed(study)
     design = SeedsInStages.planned(study.seeds, most) if until == "decided" else None
@@ -209,37 +208,26 @@ def require_precision_here(study: Study, executor: ExecutorSpec) -> None:
             require_precision(study.training_of(variant), device_here())
 
 
-def require_no_tuning(study: Study, place: str = "$.tune") -> None:
-    """Refuse `tune` in a study whose seeds are added in stages.
+def require_seeds_alone(study: Study, located: Callable[[str], str] = str) -> None:
+    """Refuse what has runs of its own, `tune` and `replicate`, in a study whose seeds are added in stages.
 
     Args:
         study: the study.
-        place: of `tune`, for the message.
+        located: makes of a path of the study the place in its file, for the message.
 
     Raises:
-        InputError: the study has `tune`.
+        InputError: the study has one of them.
     """
+    together = "where seeds are added until comparisons are decided, got both."
     if study.tune is not None:
         raise InputError(
-            f"{place}: expected no tune where seeds are added until comparisons are decided, got both. Leave out "
-            "--until (in Python: until) and set seeds, or remove tune."
+            f"{located('$.tune')}: expected no tune {together} Leave out --until (in Python: until) and set seeds, or remove "
+            "tune."
         )
-
-
-def require_no_second_batch(study: Study, place: str = "$.replicate") -> None:
-    """Refuse a second batch in a study whose seeds are added in stages.
-
-    Args:
-        study: the study.
-        place: of `replicate`, for the message.
-
-    Raises:
-        InputError: the study has `replicate`.
-    """
     if study.replicate:
         raise InputError(
-            f"{place}: expected no replicate where seeds are added until comparisons are decided, got both. Give --until "
-            "confirmed (in Python: until), or remove replicate."
+            f"{located('$.replicate')}: expected no replicate {together} Give --until confirmed (in Python: until), or remove "
+            "replicate."
         )
 
 

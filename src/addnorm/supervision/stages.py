@@ -64,12 +64,12 @@ def stage_runs(
         variants: those that the stage trains.
     """
     first = {entry["variant"]: entry for entry in folder.plan["runs"]}
-    entries = []
-    for seed in design.stage(place):
-        for name, entry in first.items():
-            if name in variants:
-                entries.append(changed_run(folder, entry, seed=seed))
-    return entries
+    return [
+        changed_run(folder, entry, seed=seed)
+        for seed in design.stage(place)
+        for name, entry in first.items()
+        if name in variants
+    ]
 
 
 def changed_run(folder: StudyFolder, entry: dict[str, Any], **changes: Any) -> dict[str, Any]:

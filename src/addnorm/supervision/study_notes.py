@@ -36,13 +36,14 @@ def seeds_note(study: Study) -> list[str]:
 
 def _replaced(study: Study, fitted: Study) -> Iterator[str]:
     given: dict[tuple[str, int, int], list[str]] = {}
+    defaults = {ModelSpec().vocab, *(make().vocab for make in PRESETS.values())}  # of models that were given none
     for name, model in study.variants.items():
         now = fitted.variants[name]
         if not isinstance(model, ModelSpec) or not isinstance(now, ModelSpec):
             continue
         if model.max_seq != now.max_seq:
             given.setdefault(("max_seq", model.max_seq, now.max_seq), []).append(name)
-        if model.vocab != now.vocab and model.vocab not in _default_vocabs():
+        if model.vocab != now.vocab and model.vocab not in defaults:
             given.setdefault(("vocab", model.vocab, now.vocab), []).append(name)
     reasons = {
         "max_seq": "training.seq; lower that to keep it",
@@ -50,11 +51,6 @@ def _replaced(study: Study, fitted: Study) -> Iterator[str]:
     }
     for (field, value, taken), names in given.items():
         yield f"{field}: {value} is replaced by {taken}, {reasons[field]}. Variants: {', '.join(names)}."
-
-
-def _default_vocabs() -> set[int]:
-    """The `vocab` of models that were given none."""
-    return {ModelSpec().vocab, *(make().vocab for make in PRESETS.values())}
 
 
 def _unused(corpus: CorpusSpec) -> Iterator[str]:

@@ -101,7 +101,10 @@ class SupervisedRun:
             # Asked before every use, because the user may remove a folder at any moment. Whatever is written then would
             # make it anew, half of it, and the next command would find a run without a past.
             if self.folder.is_removed:
-                self.suspend(_removed(self.folder.path))
+                self.suspend(
+                    f"the folder {self.folder.path} was removed while this command ran; the same command trains the run again, "
+                    "from the start"
+                )
                 return False
             self.folder.ending()
             self.folder.is_held()
@@ -173,9 +176,3 @@ class SupervisedRun:
             if self.reason is not None:
                 return replace(status, reason=self.reason)
         return status
-
-
-def _removed(path: Path) -> str:
-    return (
-        f"the folder {path} was removed while this command ran; the same command trains the run again, from the start"
-    )

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal
 
 from addnorm.errors import AddnormError, JobError
@@ -150,9 +149,7 @@ class SupervisorLog:
     def __enter__(self) -> "SupervisorLog":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._lines.close()
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from addnorm.errors import AddnormError, InputError
 from addnorm.statistics import Ranking
 from addnorm.statistics.conclusion import all_comparisons, conclusion
-from addnorm.store import Event, EventFollower, RunFolder, StudyFolder, read_json, unrepeated, write_json
+from addnorm.store import Event, EventFollower, StudyFolder, read_json, unrepeated, write_json
 from addnorm.store.files import make_folder
 from addnorm.store.results import ranking
 from addnorm.supervision.trackers import TRACKERS, VERDICTS, SentVerdicts, ToolMissing, Tracker
@@ -66,7 +66,10 @@ class EventForwarder:
             ended = (run.ending() or {}).get("state")
             if not events and ended == position["ended"]:
                 continue
-            self._begin(run, position)
+            if run.name not in self._open:
+                config = flatten(run.spec.get("spec") or {})
+                position["known"] = self.tracker.begin(run.name, config, position["known"])
+                self._open.add(run.name)
             for step, time, values in _points(events, position["steps"]):
                 self.tracker.log(run.name, step, time, values)
             # In memory now, on the disk only after the tool has flushed. The other order would lose numbers in a crash;
@@ -108,11 +111,6 @@ class EventForwarder:
     def _plan_file(self) -> tuple[int, int]:
         found = (self.study.path / "study.json").stat()
         return found.st_ino, found.st_mtime_ns
-
-    def _begin(self, run: RunFolder, position: dict[str, Any]) -> None:
-        if run.name not in self._open:
-            position["known"] = self.tracker.begin(run.name, flatten(run.spec.get("spec") or {}), position["known"])
-            self._open.add(run.name)
 
     def _end(self, name: str, state: str) -> None:
         self._open.discard(name)

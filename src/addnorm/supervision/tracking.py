@@ -5,7 +5,6 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 
 from addnorm.errors import AddnormError, UnknownName
 from addnorm.store.files import make_folder
@@ -53,9 +52,7 @@ class Tracking:
     def __enter__(self) -> "Tracking":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for process in self._processes.values():
             # All pipes are closed before any process is waited for, so that slow trackers send their last numbers side
             # by side.

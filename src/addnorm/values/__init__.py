@@ -67,6 +67,10 @@ class Values(nn.Module, ABC):
     """Role of each parameter, by name; see `addnorm.roles`. A parameter without a role is not treated as a matrix."""
     read: frozenset[int] = frozenset()
     """Layers in the `sources` of another one; the model sets them."""
+    reads_keys: ClassVar[bool] = False
+    """True if `join` takes two more arguments by name: `query`, the layer's queries [batch, heads, seq, head_dim], and `keys`,
+    those of the layers in `sources` and then its own [batch, kv_heads, seq, head_dim]; all before they are rotated, which
+    changes no product of one position's queries and keys."""
     frozen: bool = False
     """True while factors that depend on the values are constants for derivatives; see `seen`."""
 
@@ -128,7 +132,7 @@ class ValuesSpec(Reducible, Spec):
 
     @property
     def reads_tokens(self) -> bool:
-        """True if `join` reads the branch's input or the tokens; otherwise it joins what earlier layers computed."""
+        """True if `join` reads the branch's input, queries, keys or the tokens; otherwise it joins earlier layers' values."""
         return False
 
     @abstractmethod

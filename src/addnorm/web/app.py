@@ -15,9 +15,7 @@ No part of an address becomes a path in the study's folder: models are looked up
 is made when the server starts.
 """
 
-import contextlib
 import threading
-from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -50,8 +48,7 @@ from addnorm.web.addresses import (
     selection_of,
     view_of,
 )
-from addnorm.web.frame import TYPES, asset, event_stream, guarded, last_seen, require_token, static_routes
-from addnorm.web.listeners import stream
+from addnorm.web.frame import TYPES, asset, event_stream, guarded, require_token, static_routes
 from addnorm.web.live import Live
 from addnorm.web.note_writer import Forbidden, Notes, NoteWriter
 from addnorm.words import phrases
@@ -84,15 +81,8 @@ def application(
     require_token(host, token)
     live = live or Live(reader_of(folder))
     site = StudySite(folder, live, NoteWriter.at(host, notes))
-
-    @contextlib.asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        live.start()
-        yield
-        await run_in_threadpool(live.stop)
-
     routes = [*site.routes(), *static_routes()]
-    return guarded(routes, site.not_found, lifespan, host=host, token=token, can_write=site.notes is not None)
+    return guarded(routes, site.not_found, live, host=host, token=token, can_write=site.notes is not None)
 
 
 # Only looks at new results are recorded, not every loading of a page: once per set of finished runs, and not if a
@@ -149,52 +139,37 @@ class StudySite:
 
     def routes(self) -> list[Route]:
         """Every page and file of the study."""
-        pages = [Route("/" if name == "overview" else f"/{name}", self.page_at(name)) for name in page_names()]
+        pages = [Route("/" if name == "overview" else f"/{name}", partial(self._page, name)) for name in page_names()]
         writes = [Route("/notes", self.write, methods=["POST"])] if self.notes is not None else []
         return [
             *pages,
             Route("/curves.json", self.curves),
-            *(Route(f"/curves.{kind}", self.curves_as(kind)) for kind in get_args(Kind)),
+            *(Route(f"/curves.{kind}", partial(self._curves_as, kind)) for kind in get_args(Kind)),
             Route("/events", self.events),
             *writes,
         ]
 
-    def page_at(self, name: str) -> Callable[[Request], Any]:
-        async def page(request: Request) -> Response:
-            return await run_in_threadpool(self._page, name, request)
+    # Functions that are not async, which Starlette runs in threads: they read files, for which the event loop must not wait.
+    def not_found(self, request: Request, error: Exception) -> Response:
+        return self._problem(request, request.url.path)
 
-        return page
+    def curves(self, request: Request) -> Response:
+        try:
+            first, *more = charts(self.live.now()[0], selection_of(request))
+        except InputError as error:
+            return JSONResponse({"problem": str(error)}, status_code=404)
+        return JSONResponse({**first.to_json(), "more": [each.to_json() for each in more]})
 
-    async def not_found(self, request: Request, error: Exception) -> Response:
-        return await run_in_threadpool(self._problem, request, f"{request.url.path}")
-
-    async def curves(self, request: Request) -> Response:
-        def answer() -> Response:
-            try:
-                first, *more = charts(self.live.now()[0], selection_of(request))
-                return JSONResponse({**first.to_json(), "more": [each.to_json() for each in more]})
-            except InputError as error:
-                return JSONResponse({"problem": str(error)}, status_code=404)
-
-        return await run_in_threadpool(answer)
-
-    def curves_as(self, kind: Kind) -> Callable[[Request], Any]:
-        async def answer(request: Request) -> Response:
-            def made() -> Response:
-                try:
-                    snapshot = self.live.now()[0]
-                    drawn = charts(snapshot, selection_of(request))
-                except InputError as error:
-                    return JSONResponse({"problem": str(error)}, status_code=404)
-                with _drawing:
-                    titles = partial(metric_title, snapshot)
-                    content = download(drawn, kind, language_of(request), titles)
-                headers = {"Content-Disposition": f'attachment; filename="curves.{kind}"'}
-                return Response(content, media_type=TYPES[f".{kind}"], headers=headers)
-
-            return await run_in_threadpool(made)
-
-        return answer
+    def _curves_as(self, kind: Kind, request: Request) -> Response:
+        snapshot = self.live.now()[0]
+        try:
+            drawn = charts(snapshot, selection_of(request))
+        except InputError as error:
+            return JSONResponse({"problem": str(error)}, status_code=404)
+        with _drawing:
+            content = download(drawn, kind, language_of(request), partial(metric_title, snapshot))
+        headers = {"Content-Disposition": f'attachment; filename="curves.{kind}"'}
+        return Response(content, media_type=TYPES[f".{kind}"], headers=headers)
 
     async def events(self, request: Request) -> Response:
         view = self._own(view_of("overview", request))
@@ -211,10 +186,7 @@ class StudySite:
                 return number, None
             return newest, self._change(page, view, snapshot, sections, sorted(runs))
 
-        live = self.live
-        return event_stream(
-            stream(live.listeners, last_seen(request), live.epoch, lambda: live.is_stopped, change_after)
-        )
+        return event_stream(self.live, request, change_after)
 
     async def write(self, request: Request) -> Response:
         """Take a note or a tag, and lead back to the page that it was written on."""

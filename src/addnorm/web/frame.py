@@ -1,11 +1,12 @@
 """Parts that the site of one study and the site of many share: the guard, static files, the stream of changes."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
@@ -14,6 +15,7 @@ from starlette.routing import BaseRoute, Route
 
 from addnorm.errors import InputError
 from addnorm.reporting.render import STATIC, asset_hash
+from addnorm.web.listeners import Watcher, stream
 from addnorm.web.security import Guard, hosts_of, is_loopback
 
 TYPES = {
@@ -42,13 +44,20 @@ def require_token(host: str, token: str | None) -> None:
 def guarded(
     routes: Sequence[BaseRoute],
     not_found: Callable[[Request, Exception], Any],
-    lifespan: Callable[[Starlette], AbstractAsyncContextManager[None]],
+    watcher: Watcher,
     *,
     host: str,
     token: str | None,
     can_write: bool,
 ) -> Starlette:
-    """An application behind the guard."""
+    """An application behind the guard, whose watcher is at work while it is served."""
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        watcher.start()
+        yield
+        await run_in_threadpool(watcher.stop)
+
     is_any = host in ("0.0.0.0", "::")
     guard = Middleware(Guard, hosts=hosts_of(host), any_address=is_any, token=token, can_write=can_write)
     gzip = Middleware(GZipMiddleware, minimum_size=1024)
@@ -65,14 +74,13 @@ def asset(name: str) -> str:
     return f"/static/{name}?v={asset_hash(name)}"
 
 
-def event_stream(lines: AsyncIterator[str]) -> Response:
-    """An answer of server-sent events, which no proxy may hold back."""
+def event_stream(
+    watcher: Watcher, request: Request, change_after: Callable[[int], tuple[int, dict[str, Any] | None]]
+) -> Response:
+    """An answer of server-sent events, which no proxy may hold back: all changes after the last one that the page has seen."""
+    last_seen = str(request.headers.get("last-event-id") or request.query_params.get("after", ""))
+    lines = stream(watcher, last_seen, change_after)
     return StreamingResponse(lines, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
-
-
-def last_seen(request: Request) -> str:
-    """Id of the last change that a page has seen."""
-    return str(request.headers.get("last-event-id") or request.query_params.get("after", ""))
 
 
 def _static(path: Path) -> Callable[[Request], Any]:

@@ -8,9 +8,7 @@
 A name in an address is looked up among the studies that were found; it never becomes a path.
 """
 
-import contextlib
 import functools
-from collections.abc import AsyncIterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -26,8 +24,7 @@ from starlette.types import Receive, Scope, Send
 from addnorm.reporting.formats.listing import matches
 from addnorm.reporting.render import TEMPLATES, duration_in_words, environment, query_of
 from addnorm.web.addresses import in_language, language_of, links_of
-from addnorm.web.frame import asset, event_stream, guarded, last_seen, require_token, static_routes
-from addnorm.web.listeners import stream
+from addnorm.web.frame import asset, event_stream, guarded, require_token, static_routes
 from addnorm.web.note_writer import Notes, NoteWriter
 from addnorm.web.studies import Studies, WatchedStudy
 from addnorm.web.summary import Summary, compared, obstacles, settings, summary
@@ -59,13 +56,6 @@ def home_application(
     require_token(host, token)
     of_folder = studies if studies is not None else Studies(folder, NoteWriter.at(host, notes))
     site = _Home(of_folder)
-
-    @contextlib.asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        of_folder.start()
-        yield
-        await run_in_threadpool(of_folder.stop)
-
     routes = [
         Route("/", site.home),
         Route("/compare", site.compare),
@@ -73,7 +63,7 @@ def home_application(
         Mount("/study", app=site.study),
         *static_routes(),
     ]
-    return guarded(routes, site.not_found, lifespan, host=host, token=token, can_write=of_folder.notes is not None)
+    return guarded(routes, site.not_found, of_folder, host=host, token=token, can_write=of_folder.notes is not None)
 
 
 class _Home:
@@ -94,14 +84,9 @@ class _Home:
             return
         await study.app({**scope, "root_path": f"{root}/{study.name}"}, receive, send)
 
-    async def home(self, request: Request) -> Response:
-        return await run_in_threadpool(self._home, request)
-
-    async def compare(self, request: Request) -> Response:
-        return await run_in_threadpool(self._compare, request)
-
-    async def not_found(self, request: Request, error: Exception) -> Response:
-        return await run_in_threadpool(self._problem, request, request.url.path)
+    # Functions that are not async, which Starlette runs in threads: they read files, for which the event loop must not wait.
+    def not_found(self, request: Request, error: Exception) -> Response:
+        return self._problem(request, request.url.path)
 
     async def events(self, request: Request) -> Response:
         def change_after(number: int) -> tuple[int, dict[str, Any] | None]:
@@ -118,12 +103,9 @@ class _Home:
                 sections = {f"study-{study.key}": self._row(request, study) for study in changed}
             return newest, {"reload": False, "sections": sections, "runs": []}
 
-        studies = self.studies
-        return event_stream(
-            stream(studies.listeners, last_seen(request), studies.epoch, lambda: studies.is_stopped, change_after)
-        )
+        return event_stream(self.studies, request, change_after)
 
-    def _home(self, request: Request) -> Response:
+    def home(self, request: Request) -> Response:
         number = self.studies.number
         query, tag = request.query_params.get("query", ""), request.query_params.get("tag", "")
         listed = [(study, self._summary(study)) for study in self.studies.all()]
@@ -142,7 +124,7 @@ class _Home:
         values = {"rows": rows, "count": len(listed), "query": query, "tag": tag, "tags": tags}
         return self._page("home.html", request, values, number)
 
-    def _compare(self, request: Request) -> Response:
+    def compare(self, request: Request) -> Response:
         number = self.studies.number
         return self._page("compare.html", request, self._two(request), number)
 

@@ -1,8 +1,10 @@
-"""Pages that wait for a change, and the stream of changes that each of them receives."""
+"""Pages that wait for a change, the thread that looks for one, and the stream of changes that each page receives."""
 
 import asyncio
 import json
+import secrets
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -45,6 +47,49 @@ class Listeners:
                 loop.call_soon_threadsafe(event.set)
 
 
+class Watcher(ABC):
+    """A thread that looks at folders again and again, and the pages that wait for what it sees.
+
+    Args:
+        name: of the thread.
+        every_s: seconds between two looks.
+    """
+
+    def __init__(self, name: str, every_s: float) -> None:
+        self.epoch = secrets.token_hex(4)
+        """Distinguishes this server's numbers from those of an earlier one."""
+        self.every_s = every_s
+        self.listeners = Listeners()
+        self._name = name
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @abstractmethod
+    def look(self) -> None:
+        """Look once and announce changes. Any thread may call it."""
+
+    def start(self) -> None:
+        """Start the thread."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._look_on, name=self._name, daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Stop the thread and release every waiting page."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(timeout=5)
+        self.listeners.wake()
+
+    @property
+    def is_stopped(self) -> bool:
+        return self._stop.is_set()
+
+    def _look_on(self) -> None:
+        while not self._stop.wait(self.every_s):
+            self.look()
+
+
 def number_of(text: str, epoch: str) -> int:
     """The number in a change's id; -1 if it is another server's or not an id."""
     of, _, number = text.partition("-")
@@ -52,26 +97,20 @@ def number_of(text: str, epoch: str) -> int:
 
 
 async def stream(
-    listeners: Listeners,
-    after: str,
-    epoch: str,
-    is_stopped: Callable[[], bool],
-    change_after: Callable[[int], tuple[int, dict[str, Any] | None]],
+    watcher: Watcher, after: str, change_after: Callable[[int], tuple[int, dict[str, Any] | None]]
 ) -> AsyncIterator[str]:
     """Server-sent events: every change once and in order.
 
     Args:
-        listeners: woken at each change.
+        watcher: wakes its listeners at each change; its end is that of the stream.
         after: id of the last change that the page has seen.
-        epoch: distinguishes this server's numbers from those of an earlier one.
-        is_stopped: true once the server ends.
         change_after: the newest number and all that changed after a number; None if nothing did.
     """
-    number = number_of(after, epoch)
-    woken, leave = listeners.listen()
+    number = number_of(after, watcher.epoch)
+    woken, leave = watcher.listeners.listen()
     try:
         yield "retry: 1000\n\n"
-        while not is_stopped():
+        while not watcher.is_stopped:
             # Cleared before looking, not after: a change between the look and the wait sets the event again, and the
             # wait returns at once. Cleared after, such a change would be noticed only at the next one.
             woken.clear()
@@ -79,7 +118,8 @@ async def stream(
             if content is not None:
                 # One line of data: JSON holds no raw line end, which would end the field. HTML of sections travels
                 # inside it.
-                yield f"event: change\nid: {epoch}-{number}\ndata: {json.dumps(content, ensure_ascii=False)}\n\n"
+                data = json.dumps(content, ensure_ascii=False)
+                yield f"event: change\nid: {watcher.epoch}-{number}\ndata: {data}\n\n"
                 continue
             try:
                 await asyncio.wait_for(woken.wait(), timeout=REMIND_S)

@@ -8,7 +8,6 @@ A page that is older than the kept numbers, or was served by another process, is
 Ranking many runs takes longest, so changes of the runs are announced first and the ranking afterwards.
 """
 
-import secrets
 import threading
 from collections import deque
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from addnorm.errors import AddnormError
 from addnorm.reporting.changes import EVERYTHING, changed_sections, runs_with_news
 from addnorm.reporting.reader import FolderReader
 from addnorm.reporting.snapshot import Snapshot
-from addnorm.web.listeners import Listeners
+from addnorm.web.listeners import Watcher
 
 _KEPT = 4096
 
@@ -42,7 +41,7 @@ class FolderChange:
 #
 # Changes are kept by name, not as HTML: pages differ in language, model and chosen curves, and a page that slept
 # through 200 changes wants each section once, as it is now, and not 200 times.
-class Live:
+class Live(Watcher):
     """The newest snapshot, and the changes that led to it.
 
     Args:
@@ -51,36 +50,14 @@ class Live:
     """
 
     def __init__(self, reader: FolderReader, *, every_s: float = 0.3) -> None:
-        self.epoch = secrets.token_hex(4)
-        """Distinguishes this server's numbers from those of an earlier one."""
-        self.every_s = every_s
+        super().__init__("addnorm page", every_s)
         self.trouble: str | None = None
         """Reason why the folder cannot be read at present."""
         self._reader = reader
         self._changes: deque[FolderChange] = deque(maxlen=_KEPT)
-        self.listeners = Listeners()
         self._guard, self._looking = threading.Lock(), threading.Lock()
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
         self._snapshot = reader.look()
         self._number = 0
-
-    def start(self) -> None:
-        """Start the thread."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._look_on, name="addnorm page", daemon=True)
-            self._thread.start()
-
-    def stop(self) -> None:
-        """Stop the thread and release every waiting page."""
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join(timeout=5)
-        self.listeners.wake()
-
-    @property
-    def is_stopped(self) -> bool:
-        return self._stop.is_set()
 
     def now(self) -> tuple[Snapshot, int]:
         """The newest snapshot and its number."""

@@ -6,7 +6,6 @@ is open is looked at as often as a single one would be, the others every few sec
 
 import hashlib
 import os
-import secrets
 import threading
 import time
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ from starlette.applications import Starlette
 from addnorm.errors import AddnormError, InputError
 from addnorm.reporting.reader import Reader
 from addnorm.web.app import StudySite
-from addnorm.web.listeners import Listeners
+from addnorm.web.listeners import Watcher
 from addnorm.web.live import Live
 from addnorm.web.note_writer import NoteWriter
 
@@ -90,7 +89,7 @@ class WatchedStudy:
         return -1 if self.site is None else self.site.live.now()[1]
 
 
-class Studies:
+class Studies(Watcher):
     """All studies of a folder.
 
     Args:
@@ -103,16 +102,13 @@ class Studies:
     """
 
     def __init__(self, folder: Path, notes: NoteWriter | None, *, every_s: float = 0.3) -> None:
-        self.folder, self.notes, self.every_s = folder, notes, every_s
-        self.epoch = secrets.token_hex(4)
-        self.listeners = Listeners()
+        super().__init__("addnorm studies", every_s)
+        self.folder, self.notes = folder, notes
         self._studies: dict[str, WatchedStudy] = {}
         self._changed: dict[str, int] = {}
         """Number of the newest change by study."""
         self._number = self._number_of_set = 0
         self._guard = threading.Lock()
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
         self._searched = time.monotonic()
         self.search()
         if not self._studies:
@@ -183,29 +179,12 @@ class Studies:
         with self._guard:
             return self._number
 
-    def start(self) -> None:
-        """Start the thread."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._look_on, name="addnorm studies", daemon=True)
-            self._thread.start()
-
     def stop(self) -> None:
-        """Stop the thread and release every waiting page."""
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join(timeout=5)
+        """Stop the thread and release every waiting page, those of the single studies too."""
+        super().stop()
         for study in self.all():
             if study.site is not None:
                 study.site.live.stop()
-        self.listeners.wake()
-
-    @property
-    def is_stopped(self) -> bool:
-        return self._stop.is_set()
-
-    def _look_on(self) -> None:
-        while not self._stop.wait(self.every_s):
-            self.look()
 
 
 def holds_studies(folder: Path) -> bool:

@@ -231,7 +231,7 @@ def test_every_placement_is_derived() -> None:
 NOT_DERIVED = {
     "norm": {"clip", "derf", "dyt", "gated"},
     "position": {"relative_bank"},
-    "values": {"normed"},
+    "values": {"depth_attention", "normed"},
     "placement": {"deepnorm", "hybrid", "keel", "mix", "normformer", "scaled", "sub_ln"},
     "attended": {"head_scale", "hybrid_gate"},
     "residual": {

@@ -37,7 +37,6 @@ def parts(model: Transformer, tokens: Tensor) -> Iterator[Part]:
         if p.column_keys:
             scores = torch.cat([scores, column_scores(p)], dim=-1)
         probabilities = attention_of(p, scores)
-        # A sink that depends on the query is the last key of the column. It takes part in the softmax and has no value.
         of_sequence, of_column = probabilities[..., : p.key], probabilities[..., p.key :]
         own = of_sequence @ p.value.repeat_interleave(p.group, dim=1)
         # The own layer's weight is the mass of its whole sequence, so its source is the mean of its values under that

@@ -11,9 +11,10 @@ from torch import Tensor, nn
 
 from addnorm.errors import InputError
 from addnorm.insight.depth import column, residual, scores, values
-from addnorm.insight.depth.part import SAME, DepthRow, Part, row_of
+from addnorm.insight.depth.part import SAME, TINY, DepthRow, Part, row_of
 from addnorm.insight.depth.recorded import RecordedReads, recorded_reads
 from addnorm.model.transformer import Transformer
+from addnorm.words import Sentence, say
 
 DepthRoom = Literal["residual", "scores", "values", "column"]
 READERS = {"residual": residual, "scores": scores, "values": values, "column": column}
@@ -222,12 +223,38 @@ def depth_matrices(model: Transformer, tokens: Int64[Tensor, "batch seq"]) -> di
         By room: `kind`, `reads`, `sources`, and `weights`, `spread`, `shares`, `relative` as lists of rows; for all but
         the residual also `heads`, the weights per head, if heads differ.
     """
-    return {room: _plain(model, room, depth_matrix(model, tokens, room)) for room in joined_rooms(model)}
+    rooms = joined_rooms(model)
+    return {room: _plain(getattr(model.spec, room).kind, depth_matrix(model, tokens, room)) for room in rooms}
 
 
-def _plain(model: Transformer, room: DepthRoom, matrix: DepthMatrix) -> dict[str, Any]:
+def followed_matrices(model: nn.Module, tokens: Int64[Tensor, "batch seq"]) -> tuple[dict[str, Any], list[Sentence]]:
+    """Measure the depth matrix of the stream of a model of others, in float64 on the CPU.
+
+    Memory: of a copy of the model, and of branches² × tokens × width numbers.
+
+    Returns:
+        As `depth_matrices`, with the name of the model's class as the kind; and what could not be followed, with its size.
+
+    Raises:
+        InputError: as `depth_matrix`.
+    """
+    reads = recorded_reads(model, tokens.cpu())
+    matrix, last = _matrix(reads.parts, reads.sources, "residual"), reads.parts[-1]
+    missing = [
+        say("bent_stream", source=source, share=f"{matrix.shares[-1, place]:.0%}", read=last.name)
+        for place, source in enumerate(reads.sources)
+        if source.partition(".")[2].startswith("stream")
+    ]
+    for part, shift in zip(reads.parts, reads.shifts, strict=True):
+        rest = float((part.read - part.contributions.sum(dim=0) - shift).norm() / part.read.norm().clamp_min(TINY))
+        if rest > SAME:
+            missing.append(say("unfollowed", read=part.name, share=f"{rest:.2g}"))
+    return {"residual": _plain(type(model).__name__, matrix)}, missing
+
+
+def _plain(kind: str, matrix: DepthMatrix) -> dict[str, Any]:
     plain: dict[str, Any] = {
-        "kind": getattr(model.spec, room).kind,
+        "kind": kind,
         "reads": list(matrix.reads),
         "sources": list(matrix.sources),
     }

@@ -116,7 +116,7 @@ def _reads(carrier: Carrier, layers: Sequence[str], tokens: Tensor, name: str) -
     # Nor is what joins inside a branch, such as embeddings of values: a read of it has another width, and it reaches the
     # stream through the branch's output alone.
     reads = [each for each in reads_of(carrier) if _is_of(each[1], shape)]
-    seen = {number for _, _, of in reads for number, part in of.items() if bool(part.any())}
+    seen = {number for _, _, of in reads for number in of}
     kept = [number for number in range(len(carrier.sources)) if number in seen or number == 0]
     names = _names([carrier.sources[number] for number in kept], layers)
     parts: list[Part] = []

@@ -1,12 +1,14 @@
 """The reads of the values: what every layer attends to, as a sum over the layers' own values and a table's rows."""
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.utils._pytree import tree_map
 
 from addnorm.insight.depth.part import Part, forward_mode, tangent_of
 from addnorm.model.trace import Trace
@@ -64,6 +66,8 @@ class _JoinArguments:
     earlier: Sequence[Tensor]
     x: Tensor
     tokens: Tensor
+    projections: Mapping[str, Any]
+    """Queries and keys of a mechanism that reads them."""
 
 
 class _Recorded(Values):
@@ -73,21 +77,29 @@ class _Recorded(Values):
         super().__init__()
         self.values = values
         self.read = frozenset() if values is None else values.read
+        self.reads_keys = values is not None and values.reads_keys  # type: ignore[misc]
         self.calls: list[_JoinArguments] = []
 
     def sources(self, layer: int) -> tuple[int, ...]:
         assert self.values is not None
         return self.values.sources(layer)
 
-    def join(self, layer: int, own: Tensor | None, earlier: Sequence[Tensor], x: Tensor, tokens: Tensor) -> Tensor:
+    def join(
+        self, layer: int, own: Tensor | None, earlier: Sequence[Tensor], x: Tensor, tokens: Tensor, **projections: Any
+    ) -> Tensor:
         assert self.values is not None
         wide = None if own is None else own.double()
         self.calls.append(
             _JoinArguments(
-                layer=layer, own=wide, earlier=[each.double() for each in earlier], x=x.double(), tokens=tokens
+                layer=layer,
+                own=wide,
+                earlier=[each.double() for each in earlier],
+                x=x.double(),
+                tokens=tokens,
+                projections=tree_map(Tensor.double, projections),
             )
         )
-        return self.values.join(layer, own, earlier, x, tokens)
+        return self.values.join(layer, own, earlier, x, tokens, **projections)
 
 
 Join = Callable[[dict[int, Tensor]], Tensor]
@@ -96,7 +108,7 @@ Join = Callable[[dict[int, Tensor]], Tensor]
 def _join(values: Values, call: _JoinArguments) -> Join:
     def join(given: dict[int, Tensor]) -> Tensor:
         earlier = [given[source] for source in values.sources(call.layer)]
-        return values.join(call.layer, given.get(call.layer), earlier, call.x, call.tokens)
+        return values.join(call.layer, given.get(call.layer), earlier, call.x, call.tokens, **call.projections)
 
     return join
 

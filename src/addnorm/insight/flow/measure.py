@@ -19,7 +19,7 @@ from addnorm.model.transformer import Transformer
 from addnorm.training.objective import Batch, LossSums, loss_sums
 from addnorm.words import Sentence, say
 
-_DEPTH_TOKENS = 128
+DEPTH_TOKENS = 128
 """Tokens of the sequence on which depth matrices are measured: the scores of all layers exist at once."""
 _MEAN_OF_LAYER = (
     "share",
@@ -114,7 +114,7 @@ def flow(model: Transformer, windows: Windows) -> dict[str, Any]:
     """
     measured = measures(model, partial(recorded, model), windows)
     del measured["missing"]  # empty: our models have every part
-    return measured | {"depth": finite(depth_matrices(model, windows.maps[0].inputs[:, :_DEPTH_TOKENS]))}
+    return measured | {"depth": finite(depth_matrices(model, windows.maps[0].inputs[:, :DEPTH_TOKENS]))}
 
 
 def measures(model: nn.Module, record: Callable[[Batch], Recording], windows: Windows) -> dict[str, Any]:

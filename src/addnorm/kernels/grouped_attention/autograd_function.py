@@ -16,7 +16,7 @@ from torch import Tensor
 from addnorm.errors import InputError
 from addnorm.kernels import without_autocast
 from addnorm.kernels.grouped_attention.passes import Gradients, attend_tiles, differentiate_tiles
-from addnorm.kernels.grouped_attention.problem import AttentionProblem, ProblemSettings, tensors_of
+from addnorm.kernels.grouped_attention.problem import AttentionProblem, ProblemSettings, by_row, tensors_of
 
 
 def attend_by_passes(
@@ -145,9 +145,10 @@ class _Differentiate(torch.autograd.Function):
 
 def _sink_gradient(sinks: Tensor, out: Tensor, log_sum: Tensor, grad: Tensor) -> Tensor:
     """A sink of probability p has no value, so its score gets p (0 - Σ grad * out) from every row."""
-    probabilities = (sinks.to(log_sum.dtype)[..., None] - log_sum).exp()
-    through = (grad.to(log_sum.dtype) * out.to(log_sum.dtype)).sum(-1)
-    return -(probabilities * through).sum(-1).sum_to_size(sinks.shape).to(sinks.dtype)
+    scores = by_row(sinks).to(log_sum.dtype)
+    through = (grad.to(log_sum.dtype) * out.to(log_sum.dtype)).sum(-1, keepdim=True)
+    d_scores = -(scores - log_sum[..., None]).exp() * through
+    return d_scores.sum_to_size(scores.shape).view(sinks.shape).to(sinks.dtype)
 
 
 def _one_sample(samples: int, dim: int | None, tensor: Tensor | None) -> Tensor | None:

@@ -19,7 +19,7 @@ does not depend on the largest score, and exp(s) - 1 is computed without cancell
 import torch
 from torch import Tensor
 
-from addnorm.kernels.grouped_attention.problem import AttentionProblem
+from addnorm.kernels.grouped_attention.problem import AttentionProblem, by_row
 
 SOFTPICK_EPS = 1e-6
 """Added to the sum of softpick; the source's."""
@@ -41,9 +41,8 @@ def attention_of(problem: AttentionProblem, scores: Tensor) -> Tensor:
 
 
 def softmax_beside(scores: Tensor, sinks: Tensor) -> Tensor:
-    """Softmax of every row of scores and its head's sink, without the sink's own share: exp(s) / (exp(sink) + Σ exp(s))."""
-    by_row = sinks[..., None] if sinks.dim() == 2 else sinks
-    further = by_row.to(scores.dtype)[..., None].expand(*scores.shape[:3], 1)
+    """Softmax of every row of scores and its sink, without the sink's own share: exp(s) / (exp(sink) + Σ exp(s))."""
+    further = by_row(sinks).to(scores.dtype).expand(*scores.shape[:3], 1)
     return torch.cat([scores, further], -1).softmax(-1)[..., :-1]
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from addnorm.kernels.grouped_attention.distance import add_diagonals, part
 from addnorm.kernels.grouped_attention.dropout import block
-from addnorm.kernels.grouped_attention.problem import AttentionProblem, band
+from addnorm.kernels.grouped_attention.problem import AttentionProblem, band, by_row
 
 NARROW = 16
 """Columns from which a product is as fast as its transpose. With 8, the transpose takes a quarter of the time: 0.18 against
@@ -38,7 +38,7 @@ class Panel:
     weights: tuple[Tensor, ...] | None
     """Weight of each term, Float[Tensor, "#item #head 1 1"]; None if all share one."""
     sinks: Tensor | None
-    """Float[Tensor, "#item head 1 1"]."""
+    """Float[Tensor, "#item head #query 1"]."""
 
     def __init__(
         self, problem: AttentionProblem, batch: slice, kv_heads: slice, dtype: torch.dtype | None = None
@@ -56,7 +56,7 @@ class Panel:
         self.queries = self._side_by_side(queries).unflatten(0, (-1, problem.group))
         self.keys = self._side_by_side([key[batch, kv_heads] for key in problem.keys])
         self.value = self._side_by_side([problem.value[batch, kv_heads]])
-        self.sinks = None if problem.sinks is None else self.share(problem.sinks)[..., None, None].to(problem.dtype)
+        self.sinks = None if problem.sinks is None else by_row(self.share(problem.sinks)).to(problem.dtype)
         self._diagonal: dict[int, Tensor | None] = {}
 
     def _side_by_side(self, tensors: Sequence[Tensor]) -> Tensor:
@@ -144,9 +144,10 @@ class Panel:
             highest.to(self.problem.dtype) - probabilities.amax(-1, keepdim=True).to(self.problem.dtype).log()
         ).view(self.num_items, self.num_heads, -1, 1)
         sums = sums.masked_fill(self.heads_first(highest) == float("-inf"), float("-inf"))
+        sinks = self.sinks if self.sinks.shape[2] == 1 else self.sinks[:, :, rows]
         if log_sum is not None:
-            log_sum.copy_(torch.logaddexp(sums, self.sinks))
-        shares = torch.sigmoid(sums - self.sinks).to(probabilities.dtype).flatten(0, 1).view(*highest.shape)
+            log_sum.copy_(torch.logaddexp(sums, sinks))
+        shares = torch.sigmoid(sums - sinks).to(probabilities.dtype).flatten(0, 1).view(*highest.shape)
         return probabilities * shares if torch.compiler.is_exporting() else probabilities.mul_(shares)
 
     def normalise(self, scores: Tensor, out: Tensor) -> Tensor:

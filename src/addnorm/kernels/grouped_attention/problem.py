@@ -16,7 +16,7 @@ from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Int64
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 Normalisation = Literal["softmax", "softpick", "squared_relu"]
@@ -57,8 +57,8 @@ class AttentionProblem:
     cap: float | None = None
     """Bound of the size of the summed scores, before bias and masks: cap · tanh(score / cap); None for none."""
     sinks: Tensor | None = None
-    """Scores of a further key that every row sees and that has no value, Float[Tensor, "#batch #heads"]; in the reference also
-    one for each row, "#batch #heads query". None without one."""
+    """Scores of a further key that every row sees and that has no value, Float[Tensor, "#batch #heads"], or one
+    for each row, "#batch heads query". None without one."""
     column_keys: tuple[Tensor, ...] = ()
     """Keys of each row's own column, one Float[Tensor, "batch kv_heads query head_dim"] per entry; only with one term."""
     column_values: tuple[Tensor, ...] = ()
@@ -187,6 +187,11 @@ def tensors_of(problem: AttentionProblem) -> tuple[Tensor | None, ...]:
     p = problem
     weights = p.weights if isinstance(p.weights, Tensor) else None
     return p.sinks, weights, p.bias, p.padding, p.seed, p.value, *p.queries, *p.keys
+
+
+def by_row(sinks: Tensor) -> Float[Tensor, "#batch #heads #query 1"]:
+    """View the sinks of heads, or of every row, as a further key's scores."""
+    return sinks[..., None, None] if sinks.dim() == 2 else sinks[..., None]
 
 
 def visible(problem: AttentionProblem) -> Bool[Tensor, "#batch 1 #query key"] | None:

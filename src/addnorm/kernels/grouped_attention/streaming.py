@@ -78,6 +78,7 @@ def rows_of(problem: AttentionProblem, rows: slice) -> AttentionProblem:
         bias=bias,
         first_distance=None if p.first_distance is None else p.first_distance + moved,
         padding=None if p.padding is None else p.padding[:, :keys],
+        sinks=p.sinks if p.sinks is None or p.sinks.dim() == 2 else p.sinks[:, :, rows],
         column_keys=tuple(key[:, :, rows] for key in p.column_keys),
         column_values=tuple(value[:, :, rows] for value in p.column_values),
     )

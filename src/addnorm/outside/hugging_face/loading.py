@@ -99,7 +99,7 @@ def _class_of(config: Mapping[str, Any], where: str) -> type[ForeignClass]:
         known = (*kinds, *TABLES)
         raise InputError(
             f"{where}: $.model_type: expected one of {', '.join(known)} or {MODEL_TYPE}, got {kind!r}."
-            f"{did_you_mean(str(kind), known)} `addnorm audit` and `addnorm inspect --terms` take others as they are."
+            f"{did_you_mean(str(kind), known)} `addnorm audit`, `inspect` and `inspect --terms` take others as they are."
         )
     cls: type[ForeignClass] = CLASSES.class_of(kind)
     if names and not {cls.architecture, *cls.also_read} & set(names):

@@ -1,5 +1,6 @@
 """Number formats of pages: few digits, and a dash for None."""
 
+import math
 import time
 from collections.abc import Sequence
 
@@ -100,3 +101,14 @@ def mean_of_known(values: Sequence[float | int | None]) -> float | None:
     """Mean of the values that are not None; None without any."""
     known = [value for value in values if value is not None]
     return mean(known) if known else None
+
+
+def ticks(low: float | int, high: float | int, count: int) -> list[float]:
+    """Round numbers between two others, about `count` of them."""
+    if not high > low:
+        return [float(low)]
+    raw = (high - low) / count
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= raw * 0.999)
+    first = math.ceil(low / step - 1e-9)
+    return [step * k for k in range(first, math.floor(high / step + 1e-9) + 1)]

@@ -84,7 +84,7 @@ def _table(rows: Sequence[Cells], left: Container[int]) -> str:
     widths = _widths(rows)
     return "\n".join(
         "  ".join(
-            cell + " " * (width - _width(cell)) if column in left else " " * (width - _width(cell)) + cell
+            cell + " " * (width - cell_len(cell)) if column in left else " " * (width - cell_len(cell)) + cell
             for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in rows
@@ -97,8 +97,8 @@ def _with_folded_headings(rows: Sequence[Cells]) -> list[Cells]:
     head, *body = rows
     folded = []
     for column, heading in enumerate(head):
-        cells = max((_width(row[column]) for row in body), default=0)
-        room = max([cells, _LEAST_HEADING, *map(_width, heading.split())])
+        cells = max((cell_len(row[column]) for row in body), default=0)
+        room = max([cells, _LEAST_HEADING, *map(cell_len, heading.split())])
         folded.append(textwrap.wrap(heading, room, break_long_words=False, break_on_hyphens=False))
     return [*_lines_of(folded, from_below=True), *body]
 
@@ -144,12 +144,8 @@ def _parts(widths: Sequence[int], width: int, names: int) -> list[list[int]]:
 
 
 def _widths(rows: Sequence[Cells]) -> list[int]:
-    return [max(_width(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return [max(cell_len(row[column]) for row in rows) for column in range(len(rows[0]))]
 
 
 def _total(widths: Collection[int]) -> int:
     return sum(widths) + 2 * (len(widths) - 1)
-
-
-def _width(cell: str) -> int:
-    return cell_len(cell)

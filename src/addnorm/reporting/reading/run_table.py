@@ -162,12 +162,7 @@ class TableReader:
             path=self.folder,
             plan={"study": self.folder.name, "runs": []},
             runs=runs,
-            tuning_runs=(),
-            tuning=None,
             ranking=ranking,
-            no_ranking=None,
-            train_tokens=None,
-            kept={},
             source="table",
             table=TableSource(
                 words=() if self._file is None else (self._file, *self._choices.words()),
@@ -266,14 +261,6 @@ def _views(results: Sequence[Result], points: Points, changed: float | None) -> 
             perplexity=result.perplexity,
             reason=result.reason,
             newest_time=changed,
-            tokens_per_s=None,
-            steps_per_s=None,
-            tokens_per_step=None,
-            began_time=None,
-            ended_time=None,
-            peak_bytes=None,
-            host=None,
-            uses={},
         )
         for result in results
     )

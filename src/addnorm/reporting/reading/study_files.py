@@ -1,12 +1,24 @@
 """Reading the files that commands write into a study's folder: missing, damaged or linked files count as absent."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from addnorm.errors import AddnormError
-from addnorm.reporting.reading.contained import contained
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.store import read_json
+from addnorm.store.study import COSTS
+
+UNREADABLE = (KeyError, IndexError, TypeError, ValueError, AttributeError)
+"""Errors of reading a field of a file that another version or program wrote. Such a file counts as absent."""
+
+
+def contained(folder: Path, path: Path) -> bool:
+    """True if `path` exists and, with links resolved, lies inside `folder`: pages do not follow links that lead out of it."""
+    try:
+        return path.resolve(strict=True).is_relative_to(folder.resolve(strict=True))
+    except OSError:
+        return False
 
 
 def content_of(snapshot: Snapshot, name: str) -> Mapping[str, Any]:
@@ -27,5 +39,16 @@ def content_of(snapshot: Snapshot, name: str) -> Mapping[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-UNREADABLE = (KeyError, IndexError, TypeError, ValueError, AttributeError)
-"""Errors of reading a field of a file that another version or program wrote. Such a file counts as absent."""
+def counted_costs(snapshot: Snapshot) -> dict[str, dict[str, Any]]:
+    """Numbers by variant and name that were counted before training: `parameters`, `flops_per_token`, `peak_bytes`.
+
+    Empty for a study of an earlier version, or one that was not made by `addnorm run`.
+    """
+    variants = content_of(snapshot, COSTS).get("variants")
+    if not isinstance(variants, dict):
+        return {}
+    return {
+        name: {key: value for key, value in of.items() if isinstance(value, int | float)}
+        for name, of in variants.items()
+        if isinstance(of, dict)
+    }

@@ -96,9 +96,16 @@ def _price(snapshot: Snapshot) -> Price | None:
         return None
     if comparison.seeds_needed > RESOLVABLE_SEEDS:
         return None
-    missing = {name: max(0, comparison.seeds_needed - snapshot.ranking[name].seeds) for name in (variant, reference)}
+    # Of a comparison that was tested, all seeds are new ones: further seeds beside those would be a second look at them. Stages
+    # are looks that were planned.
+    again = comparison.verdict == "undecided" and snapshot.ranking.stages is None
+    missing = {
+        name: comparison.seeds_needed if again else max(0, comparison.seeds_needed - snapshot.ranking[name].seeds)
+        for name in (variant, reference)
+    }
     tokens = {name: _tokens(snapshot.of(name)[0]) for name in missing}
-    walls = {name: _mean_wall_s(snapshot.of(name)) for name in missing}
+    finished = {name: [run for run in snapshot.of(name) if run.state == "finished"] for name in missing}
+    walls = {name: mean_of_known([run.wall_s for run in runs]) for name, runs in finished.items()}
     return Price(
         variant=variant,
         reference=reference,
@@ -114,7 +121,3 @@ def _total(missing: Mapping[str, int], each: Mapping[str, Any]) -> Any:
 
 def _tokens(run: RunView) -> int | None:
     return None if run.tokens_per_step is None else run.steps * run.tokens_per_step
-
-
-def _mean_wall_s(runs: tuple[RunView, ...]) -> float | None:
-    return mean_of_known([run.wall_s for run in runs if run.state == "finished"])

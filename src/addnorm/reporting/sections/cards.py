@@ -5,11 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from addnorm.reporting.drawing.chart import spark
 from addnorm.reporting.formats.listing import MOST_CARDS, grouped, matches
-from addnorm.reporting.run_states import ORDER, WORST_FIRST
 from addnorm.reporting.section import Section
-from addnorm.reporting.snapshot import RunView, Snapshot
+from addnorm.reporting.snapshot import ORDER, WORST_FIRST, RunView, Snapshot
 from addnorm.reporting.view import Listing, View
 from addnorm.statistics import VariantRank
 from addnorm.store import Damaged, State
@@ -189,6 +187,19 @@ def card(snapshot: Snapshot, variant: str, spark: str = "") -> Card:
         left_s=max((run.left_s for run in runs if run.left_s is not None), default=None),
         ranks=row.rank_interval if row is not None else None,
         spark=spark,
+    )
+
+
+def spark(steps: Sequence[int], values: Sequence[float], steps_in_all: int) -> str:
+    """A small line's points in a box of 100 by 28: the whole run's width; in height, what follows the first tenth, so that a
+    steep start does not flatten all the rest."""
+    if len(values) < 2 or steps_in_all <= 0:
+        return ""
+    low, high = min(values), max(values[len(values) // 10 :])
+    height = high - low or 1.0
+    return " ".join(
+        f"{100 * step / steps_in_all:.1f},{26 - 24 * min(1.0, (value - low) / height):.1f}"
+        for step, value in zip(steps, values, strict=True)
     )
 
 

@@ -12,8 +12,7 @@ from addnorm.reporting.formats.latex import escaped, significant
 from addnorm.reporting.formats.numbers import mean_of_known, quantity, size
 from addnorm.reporting.formats.table import Column, ResultTable
 from addnorm.reporting.reading.checkpoints import study_command
-from addnorm.reporting.reading.counted_costs import counted_costs
-from addnorm.reporting.reading.study_files import UNREADABLE, content_of
+from addnorm.reporting.reading.study_files import UNREADABLE, content_of, counted_costs
 from addnorm.reporting.section import Section
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import View

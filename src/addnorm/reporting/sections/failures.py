@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from addnorm.reporting.reading.contained import contained
+from addnorm.reporting.reading.study_files import contained
 from addnorm.reporting.section import Section
 from addnorm.reporting.snapshot import RunView, Snapshot
 from addnorm.reporting.view import View

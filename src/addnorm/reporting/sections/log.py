@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from addnorm.reporting.reading.contained import contained
 from addnorm.reporting.reading.run_log import MOST_EVENTS, MOST_LINES, log_end, log_search, newest_events
+from addnorm.reporting.reading.study_files import contained
 from addnorm.reporting.section import Section
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import LOG_PAGE, View

@@ -35,23 +35,21 @@ def ranking_rows(snapshot: Snapshot, t: Phrases) -> Rows:
 def figure_rows(ranking: Ranking, t: Phrases) -> Rows:
     """Rows of the figure of a ranking, best first."""
     apart = {line[0] for line in ranking.lines if len(line) == 1}
-    rows = []
-    for row in ranking.variants:
-        rows.append(
-            {
-                "variant": row.variant,
-                "mean": row.mean,
-                "interval": row.interval,
-                "values": [value.loss for value in row.values if value.counted and value.loss is not None],
-                "tier": tier_text(tier_words(row.tier, ranking), t),
-                "rank_interval": row.rank_interval,
-                "reference": row.variant in ranking.references,
-                "line_apart": row.variant in apart,
-                "provisional": ranking.provisional,
-                "title": None if ranking.measure.in_nats else RankingFormats.of_measure(ranking.measure, t).title,
-            }
-        )
-    return rows
+    return [
+        {
+            "variant": row.variant,
+            "mean": row.mean,
+            "interval": row.interval,
+            "values": [value.loss for value in row.values if value.counted and value.loss is not None],
+            "tier": tier_text(tier_words(row.tier, ranking), t),
+            "rank_interval": row.rank_interval,
+            "reference": row.variant in ranking.references,
+            "line_apart": row.variant in apart,
+            "provisional": ranking.provisional,
+            "title": None if ranking.measure.in_nats else RankingFormats.of_measure(ranking.measure, t).title,
+        }
+        for row in ranking.variants
+    ]
 
 
 @figure_of("variant of a ranking")

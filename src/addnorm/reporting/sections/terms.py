@@ -11,13 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from addnorm.reporting.drawing.chart import ticks
 from addnorm.reporting.drawing.figure_style import figure_of, new_figure, style, tidy
 from addnorm.reporting.figure import Figure, Rows
 from addnorm.reporting.formats.latex import number
 from addnorm.reporting.formats.listing import grouped
 from addnorm.reporting.formats.names import file_name
-from addnorm.reporting.formats.numbers import fixed, mean, spread, trimmed
+from addnorm.reporting.formats.numbers import fixed, mean, spread, ticks, trimmed
 from addnorm.reporting.formats.table import Column, ResultTable
 from addnorm.reporting.formats.text_table import aligned
 from addnorm.reporting.reading.checkpoints import inspect_command

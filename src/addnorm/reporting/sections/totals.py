@@ -5,13 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from addnorm.reporting.run_states import ORDER
 from addnorm.reporting.section import Section
-from addnorm.reporting.snapshot import Snapshot
+from addnorm.reporting.snapshot import ORDER, Snapshot
 from addnorm.reporting.view import View
 from addnorm.store import State
-
-_ENDED = ("finished", "failed", "diverged")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,13 +51,13 @@ def totals(snapshot: Snapshot) -> Totals:
     always = ("finished", "running", "queued", "interrupted", "failed")
     steps = sum(run.steps for run in snapshot.all_runs)
     speeds = [run.steps_per_s for run in snapshot.all_runs if run.state == "running" and run.steps_per_s]
-    to_do = sum(r.steps - r.step for r in snapshot.all_runs if r.state not in _ENDED)
+    to_do = sum(r.steps - r.step for r in snapshot.all_runs if not r.is_over)
     walls = [run.wall_s for run in snapshot.all_runs if run.wall_s is not None]
     return Totals(
         runs=len(snapshot.all_runs),
         models=len(snapshot.variants or snapshot.plan.get("variants", ())),  # none has a run while tuning is under way
         counts=tuple((state, counted[state]) for state in ORDER if counted[state] or state in always),
-        has_ended=all(run.state in _ENDED for run in snapshot.all_runs),
+        has_ended=all(run.is_over for run in snapshot.all_runs),
         done_share=min(1.0, sum(run.step for run in snapshot.all_runs) / steps) if steps > 0 else 0.0,
         tokens=snapshot.tokens_of(snapshot.all_runs),
         wall_s=sum(walls) if walls else None,

@@ -2,16 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
-from addnorm.errors import InputError, UnknownName
+from addnorm.errors import InputError
 from addnorm.fields import JsonFields
 from addnorm.statistics.effects.downstream import ItemComparison, compare_items, verdict_of
 from addnorm.statistics.measure import Direction, measure_of
 from addnorm.statistics.run_tables import Source
 from addnorm.statistics.run_tables.samples import ItemTable, Run, read_items
+from addnorm.store.questions.source import compared_variants
 from addnorm.words import Sentence, say
 
 
@@ -32,7 +33,7 @@ class DownstreamRow(JsonFields):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Downstream:
+class Downstream(JsonFields):
     """Every variant against the reference on every task; all intervals together have the confidence."""
 
     reference: str
@@ -49,17 +50,6 @@ class Downstream:
             KeyError: no such row.
         """
         return {(row.variant, row.task): row for row in reversed(self.rows)}[key]
-
-    def to_json(self) -> dict[str, Any]:
-        """The rows as plain JSON values."""
-        return {
-            "reference": self.reference,
-            "confidence": self.confidence,
-            "margin": self.margin,
-            "family": self.family,
-            "rows": [row.to_json() for row in self.rows],
-            "warnings": [str(warning) for warning in self.warnings],
-        }
 
 
 def downstream(
@@ -106,17 +96,8 @@ def downstream(
         raise InputError(f"margin: expected a positive difference of scores, got {margin}.")
     tables = read_items(source, columns)
     known = tuple(dict.fromkeys(run[0] for table in tables for run in table.scores))
-    for name in (*variants, *([reference] if reference is not None else [])):
-        if name not in known:
-            raise UnknownName("variant", name, known)
-    base = reference or known[0]
-    chosen = tuple(variants) or tuple(name for name in known if name != base)
-    pairs = [
-        (table, name)
-        for table in tables
-        for name in chosen
-        if {name, base} <= {run[0] for run in table.scores} and name != base
-    ]
+    base, chosen = compared_variants(known, reference, variants)
+    pairs = [(table, name) for table in tables for name in chosen if {name, base} <= {run[0] for run in table.scores}]
     if not pairs:
         raise InputError(
             f"downstream: expected a task that {base!r} and another variant were scored on, got none of "

@@ -8,13 +8,12 @@ an error.
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from addnorm.errors import InputError, JobError
+from addnorm.errors import InputError
 from addnorm.statistics import Result
 from addnorm.statistics.measure import Direction
 from addnorm.statistics.run_tables import Source
@@ -146,7 +145,12 @@ def judge(
     given = {"alpha": alpha, "baseline_runs": baseline_runs, "most_runs": most_runs}
     chosen = {name: value for name, value in given.items() if value is not None}
     runs = None if propose is None else _read(propose, columns, direction, unit)
-    with nullcontext() if runs is None else _locked(path):
+    if runs is None:
+        return _judged(path, None, chosen, baseline)
+    # From reading to writing, since a verdict follows from all lines before it.
+    with Lock(path.with_name(f"{path.name}.lock")).held(
+        lambda holder: f"{path}: expected a free ledger, got one that process {holder} is adding to. Try again."
+    ):
         return _judged(path, runs, chosen, baseline)
 
 
@@ -185,20 +189,6 @@ def _judged(path: Path, runs: Runs | None, chosen: Mapping[str, Any], baseline: 
         notes=notes,
         next=_next(state),
     )
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold the ledger from reading to writing: a verdict follows from all lines before it."""
-    lock = Lock(path.with_name(f"{path.name}.lock"))
-    if not lock.try_acquire():
-        raise JobError(
-            f"{path}: expected a free ledger, got one that process {lock.held_by()} is adding to. Try again."
-        )
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def _append(path: Path, chain: str, lines: Sequence[Record]) -> None:

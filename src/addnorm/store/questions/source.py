@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from addnorm.errors import InputError, JobError, warn
+from addnorm.errors import InputError, JobError, UnknownName, warn
 from addnorm.references import names_printed_results
 from addnorm.statistics import Result, kuang_2025, read_published
 from addnorm.statistics.measure import LOSS, Direction, Metric, measure_of
@@ -278,6 +278,21 @@ def columns_of_no_table(path: Path, given: str = "columns are given") -> InputEr
     return InputError(
         f"{path}: expected a table of runs where {given}, got addnorm's own results. Leave the columns out."
     )
+
+
+def compared_variants(
+    known: Sequence[str], reference: str | None, variants: Sequence[str]
+) -> tuple[str, tuple[str, ...]]:
+    """The reference, the first variant unless given, and those that are compared with it, all others unless given.
+
+    Raises:
+        UnknownName: there is no such variant.
+    """
+    for name in (*variants, *([] if reference is None else [reference])):
+        if name not in known:
+            raise UnknownName("variant", name, known)
+    base = reference or known[0]
+    return base, tuple(name for name in (variants or known) if name != base)
 
 
 def record_peek(folder: StudyFolder, say: Callable[[str], None] = warn) -> None:

@@ -7,13 +7,20 @@ from typing import Any, Literal
 
 import numpy as np
 
-from addnorm.errors import InputError, UnknownName, warn
+from addnorm.errors import InputError, warn
 from addnorm.statistics.effects.equal_loss import EqualLoss, steps_to_equal_loss
 from addnorm.statistics.effects.speedup import SizeRuns, Speedup
 from addnorm.statistics.effects.speedup import speedup as fitted_speedup
 from addnorm.statistics.measure import Metric
 from addnorm.statistics.run_tables import Run, Source
-from addnorm.store.questions.source import SizedSource, read_curves, read_sizes, record_peek, relative_costs
+from addnorm.store.questions.source import (
+    SizedSource,
+    compared_variants,
+    read_curves,
+    read_sizes,
+    record_peek,
+    relative_costs,
+)
 from addnorm.store.study import StudyFolder
 from addnorm.words import Sentence
 from addnorm.words import say as say_sentence
@@ -194,11 +201,7 @@ def _own_reference(source: Source) -> str | None:
 
 
 def _chosen(known: Sequence[str], reference: str | None, variants: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    for name in (*variants, *([reference] if reference is not None else [])):
-        if name not in known:
-            raise UnknownName("variant", name, known)
-    base = reference or known[0]
-    chosen = tuple(name for name in (variants or known) if name != base)
+    base, chosen = compared_variants(known, reference, variants)
     if not chosen:
         raise InputError(
             f"speedup: expected a variant beside the reference {base!r}, got none. Add its runs to the table."

@@ -38,6 +38,8 @@ def missing_module() -> bool:
 class RayCluster:
     """A connection to a cluster, or to one of this machine alone that ends with this process.
 
+    Every method raises a JobError where the cluster refuses or does not answer.
+
     Args:
         address: of the cluster, `HOST:PORT`; null for that of RAY_ADDRESS, else the one that was started on this machine
             with `ray start`, else a new one.
@@ -73,11 +75,7 @@ class RayCluster:
             )
 
     def nodes(self) -> list[Node]:
-        """The nodes that are alive.
-
-        Raises:
-            JobError: the cluster does not answer.
-        """
+        """The nodes that are alive."""
         return [
             Node(id=node["NodeID"], host=node["NodeManagerHostname"], resources=node["Resources"])
             for node in self._asked(self._ray.nodes)
@@ -85,20 +83,12 @@ class RayCluster:
         ]
 
     def names(self) -> set[str]:
-        """Names of the actors that wait, work, or are about to be started again.
-
-        Raises:
-            JobError: the cluster does not answer.
-        """
+        """Names of the actors that wait, work, or are about to be started again."""
         actors = self._asked(self._ray.util.list_named_actors, all_namespaces=True)
         return {entry["name"] for entry in actors if entry["namespace"] == NAMESPACE}
 
     def create(self, name: str, resources: Mapping[str, float], **task: Any) -> None:
-        """Have a run trained by an actor of that name, unless there is one.
-
-        Raises:
-            JobError: the cluster refuses, or does not answer.
-        """
+        """Have a run trained by an actor of that name, unless there is one."""
         from ray import cloudpickle
 
         from addnorm.supervision.executors import _ray_actor
@@ -120,11 +110,7 @@ class RayCluster:
         self._asked(actor.remote, _ray_actor.Task(actor=name, namespace=NAMESPACE, **task))
 
     def kill(self, name: str) -> None:
-        """End an actor and its worker, whether it has begun or not. Nothing happens if there is none.
-
-        Raises:
-            JobError: the cluster does not answer.
-        """
+        """End an actor and its worker, whether it has begun or not. Nothing happens if there is none."""
         with suppress(ValueError):  # it has ended meanwhile
             self._asked(lambda: self._ray.kill(self._ray.get_actor(name, namespace=NAMESPACE)))
 
@@ -136,9 +122,6 @@ class RayCluster:
             folder: an existing folder; a file is made in it for a moment.
             program: path of a program that workers need.
             timeout_s: a node that does not answer within this time is not heard.
-
-        Raises:
-            JobError: the cluster does not answer.
         """
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 

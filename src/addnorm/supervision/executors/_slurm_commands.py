@@ -1,4 +1,4 @@
-"""Slurm's commands, and the queue as `squeue` prints it."""
+"""Slurm's commands, and the queue as `squeue` prints it. Where Slurm refuses or does not answer, they raise a JobError."""
 
 import os
 import re
@@ -38,11 +38,7 @@ def ask(*command: str, stdin: str | None = None) -> subprocess.CompletedProcess[
 
 
 def answer(*command: str) -> str:
-    """Output of one of Slurm's commands.
-
-    Raises:
-        JobError: it fails.
-    """
+    """Output of one of Slurm's commands."""
     result = ask(*command)
     if result.returncode != 0:
         raise JobError(f"{command[0]} failed: {last_line(result.stderr)}")
@@ -55,20 +51,12 @@ def last_line(text: str) -> str:
 
 
 def submit(script: str) -> str:
-    """Submit a script. Returns the job's number.
-
-    Raises:
-        JobError: Slurm refuses.
-    """
+    """Submit a script. Returns the job's number."""
     return answer("sbatch", "--parsable", script).strip().partition(";")[0]
 
 
 def cancel(jobs: Sequence[str], *, waiting: bool) -> None:
-    """Cancel jobs, or only those among them that have not started.
-
-    Raises:
-        JobError: Slurm does not answer.
-    """
+    """Cancel jobs, or only those among them that have not started."""
     for first in range(0, len(jobs), _AT_A_TIME):
         result = ask("scancel", *(["--state=PENDING"] if waiting else []), *jobs[first : first + _AT_A_TIME])
         problems = [line for line in result.stderr.splitlines() if not any(text in line for text in _GONE)]
@@ -81,7 +69,6 @@ def require_partition(name: str | None) -> None:
 
     Raises:
         InputError: the message has the partitions that there are.
-        JobError: Slurm does not answer.
     """
     known = sorted(set(answer("sinfo", "-h", "-o", "%R").split()))
     if name is not None and not set(name.split(",")) <= set(known):
@@ -179,10 +166,9 @@ def _entries(output: str) -> dict[tuple[str, int], QueuedJob]:
 
 def _environment() -> dict[str, str]:
     """The environment without the present job's, if the supervisor is itself a job: its limits are not the workers'."""
-    environment = dict(os.environ)
-    if "SLURM_JOB_ID" in environment:
-        kept = ("SLURM_CONF",)
-        environment = {
-            name: value for name, value in environment.items() if not name.startswith("SLURM_") or name in kept
-        }
-    return environment
+    is_job = "SLURM_JOB_ID" in os.environ
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not (is_job and name.startswith("SLURM_") and name != "SLURM_CONF")
+    }

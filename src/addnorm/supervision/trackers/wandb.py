@@ -15,17 +15,8 @@ class Wandb(Tracker):
         self._open: dict[str, Any] = {}
 
     def begin(self, run: str, config: Mapping[str, Any], known: str | None) -> str:
-        # create_new (wandb 0.19.10 and later): this process has several runs open at once.
-        self._open[run] = self._wandb.init(
-            project=self._study,
-            name=run,
-            group=config.get("variant"),  # the page draws a variant's seeds as one curve with its spread
-            id=run,
-            resume="allow",
-            reinit="create_new",
-            config=dict(config),
-            dir=str(self._folder),
-        )
+        # The page draws the seeds of a group as one curve with its spread.
+        self._open[run] = self._init(run, config, group=config.get("variant"))
         return run
 
     def log(self, run: str, step: int, time: float, values: Mapping[str, float]) -> None:
@@ -36,15 +27,20 @@ class Wandb(Tracker):
         self._open.pop(run).finish(exit_code=0 if state in ("finished", "interrupted") else 1)
 
     def conclude(self, verdicts: SentVerdicts, known: str | None) -> str:
-        run = self._wandb.init(
-            project=self._study,
-            name=VERDICTS,
-            id=VERDICTS,
-            resume="allow",
-            reinit="create_new",
-            config={SUMMARY: VERDICTS},
-            dir=str(self._folder),
-        )
+        run = self._init(VERDICTS, {SUMMARY: VERDICTS})
         run.summary.update({**verdicts.texts, **verdicts.numbers})
         run.finish(exit_code=0)
         return VERDICTS
+
+    def _init(self, run: str, config: Mapping[str, Any], **further: Any) -> Any:
+        # create_new (wandb 0.19.10 and later): this process has several runs open at once.
+        return self._wandb.init(
+            project=self._study,
+            name=run,
+            id=run,
+            resume="allow",
+            reinit="create_new",
+            config=dict(config),
+            dir=str(self._folder),
+            **further,
+        )

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from addnorm.kernels.grouped_attention.distance import add_diagonals
 from addnorm.kernels.grouped_attention.passes import Gradients
-from addnorm.kernels.grouped_attention.problem import AttentionProblem
+from addnorm.kernels.grouped_attention.problem import AttentionProblem, by_row
 from addnorm.kernels.grouped_attention.reference import bias_matrix
 from addnorm.kernels.grouped_attention.triton.operators import INTERPRETED, attend_grouped, differentiate_grouped
 
@@ -46,7 +46,7 @@ def attend_on_device(problem: AttentionProblem) -> tuple[Tensor, Tensor]:
     out, log_sum = attend_grouped(*_arguments(problem))
     if problem.sinks is None:
         return out, log_sum
-    total = torch.logaddexp(log_sum, problem.sinks.to(log_sum.dtype)[..., None])
+    total = torch.logaddexp(log_sum, by_row(problem.sinks).to(log_sum.dtype)[..., 0])
     return (out * (log_sum - total).exp()[..., None]).to(out.dtype), total
 
 

@@ -4,16 +4,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from addnorm.reporting.drawing.chart import Chart, chart
 from addnorm.reporting.drawing.line_styles import dash
 from addnorm.reporting.figure import Figure
 from addnorm.reporting.formats.listing import MOST_CARDS
 from addnorm.reporting.section import Section
+from addnorm.reporting.sections.curves.chart import chart_of
 from addnorm.reporting.sections.curves.figure import curve_rows, figure, figure_files, figure_table, latex, long_curves
 from addnorm.reporting.sections.curves.reading import (
     FIRST_SHOWN,
     MOST_SHOWN,
-    Curves,
     charts,
     curves,
     metric_title,
@@ -24,12 +23,6 @@ from addnorm.reporting.view import AXES, METRICS, MODEL_PAGE, SMOOTHING, View
 from addnorm.words import phrases, translated
 
 __all__ = ["FIRST_SHOWN", "chart_of", "charts", "curves", "latex", "long_curves", "metric_title", "table"]
-
-
-def chart_of(drawn: Curves) -> Chart | None:
-    """The curves as a chart; None if there is nothing to draw."""
-    asked = drawn.selection
-    return chart(drawn.series, asked.first, drawn.right, is_log=asked.is_log, limits=drawn.limits)
 
 
 class CurvesSection(Section):
@@ -62,9 +55,9 @@ class CurvesSection(Section):
         return {
             "charts": [(each, chart_of(each), *table(each)) for each in drawn],
             "selection": drawn[0].selection,
-            "metrics": METRICS if snapshot.is_study else (),
             "metric_titles": {each.metric: metric_title(snapshot, each.metric, t) for each in drawn}
             | ({metric: metric_title(snapshot, metric, t) for metric in METRICS} if snapshot.is_study else {}),
+            "metrics": METRICS if snapshot.is_study else (),
             "axes": AXES if snapshot.is_study else AXES[:1],
             "no_curves": None
             if snapshot.table is None or snapshot.table.no_curves is None

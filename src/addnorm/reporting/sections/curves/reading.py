@@ -11,7 +11,7 @@ from typing import Any
 
 from addnorm.reporting.drawing.line_styles import dash, distinct
 from addnorm.reporting.formats.measured import RankingFormats
-from addnorm.reporting.reading.counted_costs import counted_costs
+from addnorm.reporting.reading.study_files import counted_costs
 from addnorm.reporting.sections.curves.axis import RunAxis, axis_of
 from addnorm.reporting.snapshot import RunView, Snapshot
 from addnorm.reporting.view import Selection

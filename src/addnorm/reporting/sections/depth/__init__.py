@@ -145,10 +145,6 @@ def _short_name(name: str) -> str:
     return name.replace("feedforward", "ffn").replace("attention", "att")
 
 
-def _rows(snapshot: Snapshot, t: Phrases) -> Rows:
-    return depth_rows(snapshot)
-
-
 def _figure_table(rows: Rows, t: Phrases) -> ResultTable:
     columns = (
         Column("variant", t("common.model"), side="l"),
@@ -180,7 +176,7 @@ class DepthSection(Section):
         Figure(
             name="depth",
             caption="Which layer listens to which: weights of earlier outputs in every read, and their change in training.",
-            rows=_rows,
+            rows=lambda snapshot, t: depth_rows(snapshot),
             numbers=("reads",),
             draw=figure,
             table=_figure_table,

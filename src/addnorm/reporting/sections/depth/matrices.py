@@ -62,9 +62,9 @@ def is_rescaled(room: DepthOverSeeds) -> bool:
     return bool(np.abs(end[end != 0] - 1).max(initial=0.0) <= _RESCALED)
 
 
-def largest_changes(room: DepthOverSeeds, name: str = "weights", most: int = 8) -> list[WeightChange]:
-    """The cells that training has changed most, largest first."""
-    matrix = room.matrices[name]
+def largest_changes(room: DepthOverSeeds, most: int = 8) -> list[WeightChange]:
+    """The weights that training has changed most, largest first."""
+    matrix = room.matrices["weights"]
     if matrix.start is None or matrix.difference is None:
         return []
     order = np.argsort(-np.abs(matrix.difference), axis=None)[:most]

@@ -3,7 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from addnorm.reporting.formats.listing import grouped
+from addnorm.reporting.formats.numbers import spread
 from addnorm.reporting.formats.table import Column, ResultTable, at, dashed
 from addnorm.reporting.formats.text_table import filled
 from addnorm.reporting.sections.depth.matrices import has_plain_weights, is_rescaled, largest_changes, learns
@@ -11,6 +14,7 @@ from addnorm.statistics.over_seeds import DepthOverSeeds, depth_over_seeds
 from addnorm.words import translated
 
 _MOST_SOURCES = 13
+_LARGEST = 4
 _SHORT = {"attention": "att", "feedforward": "ffn", "embedding": "emb"}
 _WHOSE = {"residual": "branch", "scores": "layer's scores", "values": "layer's values"}
 _ONLY_SCALES = (
@@ -49,6 +53,8 @@ def _room(variant: str, room: DepthOverSeeds, width: int, *, alone: bool) -> str
     parts = [filled(translated(head), width)]
     if alone and len(room.sources) <= _MOST_SOURCES:
         parts.append(_matrix(room, name, width))
+    elif alone:
+        parts.append(_largest(room, width))
     if name == "weights" and largest_changes(room):
         parts.append(_changes(room))
     if name == "weights" and is_rescaled(room):
@@ -63,6 +69,21 @@ def _matrix(room: DepthOverSeeds, name: str, width: int) -> str:
     )
     rows = list(zip(room.reads, room.matrices[name].end, strict=True))
     return ResultTable([Column("reads", side="l", value=lambda row: _short(row[0])), *columns], rows).text(width)
+
+
+def _largest(room: DepthOverSeeds, width: int) -> str:
+    """The sources with the largest shares of some reads, of a matrix too wide for a page."""
+    shares = room.matrices["shares"].end
+
+    def largest(read: int) -> str:
+        places = np.argsort(-np.abs(shares[read]))[:_LARGEST]
+        return "  ".join(f"{_short(room.sources[place])} {shares[read, place]:.2f}" for place in places)
+
+    columns = (
+        Column("reads", side="l", value=lambda read: _short(room.reads[read])),
+        Column("largest shares", side="l", value=largest),
+    )
+    return ResultTable(columns, spread(len(room.reads), _MOST_SOURCES)).text(width)
 
 
 def _changes(room: DepthOverSeeds) -> str:

@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from addnorm.reporting.drawing.chart import ticks
 from addnorm.reporting.formats.measured import in_small_unit
-from addnorm.reporting.formats.numbers import trimmed
+from addnorm.reporting.formats.numbers import ticks, trimmed
 from addnorm.reporting.reading.study_files import UNREADABLE, content_of
 from addnorm.reporting.snapshot import Snapshot
 

@@ -5,7 +5,7 @@ Every function takes the JSON of `addnorm extrapolate --json`, not the objects b
 """
 
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Literal
 
@@ -24,7 +24,11 @@ def text(evaluation: Mapping[str, Any], width: int = 100) -> str:
         f"{_intervals(evaluation, percent)}"
     )
     parts = [textwrap.fill(about, width)]
-    for heading, cell in (("Accuracy, %", _accuracy), ("Loss, nats per token", _loss), ("Perplexity", _perplexity)):
+    for heading, cell in (
+        ("Accuracy, %", partial(_cell, "accuracy")),
+        ("Loss, nats per token", partial(_cell, "loss")),
+        ("Perplexity", _perplexity),
+    ):
         parts.append(f"{heading}:\n{_by_length(evaluation, cell).text(width)}")
     for reference in evaluation["references"]:
         compared = _by_length(evaluation, partial(_verdict, reference), side="l")
@@ -36,7 +40,11 @@ def text(evaluation: Mapping[str, Any], width: int = 100) -> str:
         buckets = [
             (f"{b['from']}-{b['to'] - 1}", at("buckets", place)) for place, b in enumerate(longest[0]["buckets"])
         ]
-        for measure, cell in (("Loss", _plain_loss), ("Accuracy, %,", _plain_accuracy), ("Perplexity", _perplexity)):
+        for measure, cell in (
+            ("Loss", partial(_cell, "loss", with_reach=False)),
+            ("Accuracy, %,", partial(_cell, "accuracy", with_reach=False)),
+            ("Perplexity", _perplexity),
+        ):
             columns = (Column(name, form=cell, value=value) for name, value in buckets)
             table = ResultTable([Column("label", "", side="l"), *columns], longest)
             parts.append(f"{measure} by position in windows of {lengths[-1]}:\n{table.text(width)}")
@@ -106,29 +114,16 @@ def _by_length(
     return ResultTable([Column("label", "", name, "l"), *columns], lines)
 
 
-def _accuracy(row: Mapping[str, Any]) -> str:
-    return _with_reach(row["accuracy"], row["accuracy_interval"], 2, 100.0)
-
-
-def _loss(row: Mapping[str, Any]) -> str:
-    return _with_reach(row["loss"], row["loss_interval"], 4, 1.0)
-
-
-def _plain_accuracy(row: Mapping[str, Any]) -> str:
-    return _with_reach(row["accuracy"], None, 2, 100.0)
-
-
-def _plain_loss(row: Mapping[str, Any]) -> str:
-    return _with_reach(row["loss"], None, 4, 1.0)
+def _cell(measure: Literal["loss", "accuracy"], row: Mapping[str, Any], *, with_reach: bool = True) -> str:
+    """A mean and, if it is known, half of its interval; an accuracy in per cent."""
+    digits, factor = (2, 100.0) if measure == "accuracy" else (4, 1.0)
+    cell = dashed(lambda value: f"{factor * value:.{digits}f}")(row[measure])
+    ends = row[f"{measure}_interval"] if with_reach else None
+    return cell if ends is None else f"{cell} ±{factor * (ends[1] - ends[0]) / 2:.{digits}f}"
 
 
 def _perplexity(row: Mapping[str, Any]) -> str:
     return dashed(".4g")(row["perplexity"])
-
-
-def _with_reach(mean: float | None, interval: Sequence[float] | None, digits: int, factor: float) -> str:
-    cell = dashed(lambda value: f"{factor * value:.{digits}f}")(mean)
-    return cell if interval is None else f"{cell} ±{factor * (interval[1] - interval[0]) / 2:.{digits}f}"
 
 
 def _verdict(reference: str, row: Mapping[str, Any]) -> str:

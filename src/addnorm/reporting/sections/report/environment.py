@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from addnorm.reporting.reading.study_files import content_of
@@ -11,15 +10,6 @@ from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import View
 
 _OF_A_PROCESS = frozenset({"pid"})
-
-
-@dataclass(frozen=True, kw_only=True)
-class Fact:
-    """One line of the environment."""
-
-    name: str
-    values: tuple[tuple[str, int], ...]
-    """Every value with its number of runs; more than one where runs differ."""
 
 
 class EnvironmentSection(Section):
@@ -33,11 +23,11 @@ class EnvironmentSection(Section):
         return {"environment": environment(snapshot)}
 
 
-def environment(snapshot: Snapshot) -> list[Fact]:
-    """The facts in `env.json` of the newest attempts. A run that has not started has none."""
+def environment(snapshot: Snapshot) -> dict[str, dict[str, int]]:
+    """Every value of each fact in the `env.json` of the newest attempts, with its number of runs; none of a run not started."""
     counts: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for run in snapshot.runs:
         for name, value in content_of(snapshot, f"{run.run}/env.json").items():
             if name not in _OF_A_PROCESS:
                 counts[name][str(value)] += 1
-    return [Fact(name=name, values=tuple(values.items())) for name, values in counts.items()]
+    return {name: dict(values) for name, values in counts.items()}

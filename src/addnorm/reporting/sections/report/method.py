@@ -143,7 +143,7 @@ def _limits(snapshot: Snapshot) -> _Sentences:
     sentences: _Sentences = [("of_table", {})]
     if snapshot.is_study:
         sentences = [("scale", {"corpus": _spec(snapshot).get("corpus", {}).get("kind", "?")})]
-    waiting = [run for run in snapshot.runs if run.state not in ("finished", "failed", "diverged")]
+    waiting = [run for run in snapshot.runs if not run.is_over]
     lost = [run for run in snapshot.runs if run.state in ("failed", "diverged")]
     if waiting:
         sentences.append(("provisional", {"count": len(waiting), "all": len(snapshot.runs)}))

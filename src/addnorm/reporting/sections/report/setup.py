@@ -7,8 +7,7 @@ from addnorm.catalogue import MECHANISM_ROOMS
 from addnorm.reporting.formats.measured import RankingFormats
 from addnorm.reporting.formats.numbers import quantity, times
 from addnorm.reporting.formats.spec import flat
-from addnorm.reporting.reading.counted_costs import counted_costs
-from addnorm.reporting.reading.study_files import content_of
+from addnorm.reporting.reading.study_files import content_of, counted_costs
 from addnorm.reporting.section import Section
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import View

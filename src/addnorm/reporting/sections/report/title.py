@@ -4,11 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from addnorm.reporting.reading.counted_costs import counted_costs
-from addnorm.reporting.reading.study_files import content_of
-from addnorm.reporting.run_states import ORDER
+from addnorm.reporting.reading.study_files import content_of, counted_costs
 from addnorm.reporting.section import Section
-from addnorm.reporting.snapshot import Snapshot
+from addnorm.reporting.snapshot import ORDER, Snapshot
 from addnorm.reporting.view import View
 
 _VERSIONS = ("addnorm", "torch", "python")

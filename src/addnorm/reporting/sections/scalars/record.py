@@ -15,9 +15,8 @@ from pathlib import Path
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from addnorm.reporting.drawing.chart import ticks
-from addnorm.reporting.formats.numbers import mean, mean_of_known, trimmed
-from addnorm.reporting.reading.contained import contained
+from addnorm.reporting.formats.numbers import mean, mean_of_known, ticks, trimmed
+from addnorm.reporting.reading.study_files import contained
 from addnorm.reporting.snapshot import Snapshot
 
 NAME = "scalars.safetensors"
