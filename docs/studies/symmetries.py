@@ -166,6 +166,15 @@ CLASSES: dict[str, dict[str, Any]] = {
         "mamba_dt_rank": 2,
         "use_mamba_kernels": False,
     },
+    "MambaForCausalLM": {
+        "state_size": 2,
+        "conv_kernel": 2,
+        "expand": 1,
+        "time_step_rank": 2,
+        "use_mambapy": False,
+        "pad_token_id": 0,
+    },
+    "RwkvForCausalLM": {"attention_hidden_size": 8, "rescale_every": 1},
     "FalconH1ForCausalLM": {**MAMBA, "mamba_d_ssm": 8, "mamba_n_heads": 2, "mamba_d_head": 4, "mamba_n_groups": 1},
     "T5ForConditionalGeneration": {
         "d_model": 8,
@@ -208,7 +217,7 @@ def reduced(name: str) -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
     torch.manual_seed(0)
     model = cls(cls.config_class(**fields)).eval()
     if given == "image":
-        return model, {"pixel_values": torch.randn(60, 2, 4, 4, generator=torch.Generator().manual_seed(1))}
+        return model, {"pixel_values": torch.randn(8, 2, 4, 4, generator=torch.Generator().manual_seed(1))}
     decoded = {"decoder_input_ids": TOKENS[:, :7].flip(1)} if given == "pair" else {}
     return model, {"input_ids": MORE_TOKENS if given == "more" else TOKENS, **decoded}
 

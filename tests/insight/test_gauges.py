@@ -7,6 +7,8 @@ import pytest
 import torch
 
 from addnorm import ModelSpec, preset
+from addnorm.errors import UnknownName
+from addnorm.insight.identifiable import gauges
 from addnorm.insight.scalars.run_record import _absorbed as absorbed
 from addnorm.insight.scalars.run_record import group_of
 from addnorm.testing.laws import some_tokens, subject
@@ -40,6 +42,12 @@ def test_gauges(changes: Any, expected: tuple[str, ...]) -> None:
     assert set(found.values()) <= {("learned factor of a branch",)}
     assert group_of("residual.alpha.3") == "residual.alpha"
     assert absorbed(spec, scalars[:1]) == {}
+
+
+def test_an_unknown_name_is_refused() -> None:
+    """Without it the group would hold fewer numbers than asked for, or be left out as if it were none."""
+    with pytest.raises(UnknownName, match=r"no parameter 'residual.alhpa'. Did you mean 'residual.alpha'"):
+        gauges(toy(residual="rezero"), {"alpha": ["residual.alpha", "residual.alhpa"]})
 
 
 def test_effective_lambdas_are_those_of_a_model_without_lambda() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from addnorm.catalogue import JOINT_ROOMS, MECHANISM_ROOMS
-from addnorm.errors import AddnormError, InputError
+from addnorm.errors import AddnormError, InputError, UnknownName
 from addnorm.model.presets import FIELD_OF_ROOM
 from addnorm.model.spec import ModelSpec
 from addnorm.model.transformer import Transformer
@@ -117,9 +117,12 @@ def gauges(
 
     Args:
         spec: of any size.
-        groups: names of parameters by group.
+        groups: names of parameters by group. Those of layers that the reduced model lacks are left out.
         in_turn: True if a gauge is held fixed for the groups after it, so that of two groups that only absorb each other the
             first is one.
+
+    Raises:
+        UnknownName: the model has no such parameter.
 
     Example:
         >>> import addnorm
@@ -127,6 +130,11 @@ def gauges(
         >>> gauges(spec, {"alpha": ["residual.alpha"], "gains": ["final_norm.weight"]})
         {'alpha': ('learned factor of a branch',), 'gains': ('gain into the next matrix',)}
     """
+    with torch.device("meta"):
+        own = {name for name, _ in Transformer(spec).named_parameters()}
+    for name in (each for names in groups.values() for each in names):
+        if name not in own:
+            raise UnknownName("parameter", name, sorted(own))
     for depth in dict.fromkeys((min(spec.depth, 3), spec.depth)):
         try:
             small = reduced(replace(spec, depth=depth, norm=_without_eps(spec.norm)))

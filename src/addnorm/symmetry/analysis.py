@@ -7,16 +7,16 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves, tree_map
 
 from addnorm.errors import InputError
 from addnorm.redundancy.algebra.rank import svd
 from addnorm.redundancy.execution.cases import Cases
 from addnorm.redundancy.execution.checks import check_inputs, check_model
 from addnorm.redundancy.execution.copies import PROCESS_LOCK, device_of
+from addnorm.redundancy.execution.fresh_inputs import like, tensors
 from addnorm.redundancy.execution.inputs import Inputs, bind
 from addnorm.redundancy.execution.observation import Observe
-from addnorm.redundancy.graph.export import NotExported, export
+from addnorm.redundancy.graph.export import NotExported, Program, export
 from addnorm.redundancy.result import class_name
 from addnorm.symmetry.actions.equations import IllConditioned
 from addnorm.symmetry.counting import LARGEST
@@ -38,6 +38,8 @@ _MOST_SETS = 12
 """Sets of parameters by which unexplained directions are told apart; the search costs the null space's size cubed for each."""
 _MOST_MOVES = 400
 """Number of directions up to which every finite move is tried."""
+_MORE_INPUTS = 4
+"""Inputs whose equations are added where a claim fails at others than the given ones."""
 
 
 def symmetries(
@@ -105,14 +107,13 @@ def symmetries(
             notes.append("the model takes no inputs but the given ones, so the counts hold at these alone")
         program = None
         made: Structure | None = None
-        nearly: Structure | None = None
+        # A graph of the longest inputs reads every row of a table that any of the inputs reads.
+        longest = max(cases.templates, key=lambda each: sum(leaf.numel() for leaf in tensors(each.example)))
+        read: tuple[Inputs, ...] = (like(longest.example, bound),)
         try:
             progress("structural method", 0, 1)
-            # A graph of the longest inputs reads every row of a table that any of the inputs reads.
-            bound = _longest(cases, bound)
-            program = export(model, bound, observe=observe, training=model.training)
-            made = structure(program, point, bound)
-            nearly = structure(program, point, bound, nearly=True, propagation=made.propagation)
+            program = export(model, read[0], observe=observe, training=model.training)
+            made = structure(program, point, *read)
         except NotExported as error:
             notes.append(f"the model does not export, so only the numerical method ran: {error}")
         except IllConditioned as error:
@@ -121,14 +122,30 @@ def symmetries(
         derivative, space = _numerical(point, cases, observe, points, model, progress, notes)
         seconds["numerical"] = time.perf_counter() - started - seconds["structural"]
         refuted: list[str] = []
-        directions: tuple[Direction, ...] = ()
         families: tuple[Family, ...] = ()
         near: tuple[Near, ...] = ()
         claimed = torch.zeros(count, 0, dtype=torch.float64)
-        if made is not None:
-            directions = _confirmed(made, derivative, space, columns, refuted)
-            directions = _carried(made, directions, point, cases, observe, columns, refuted, progress, notes)
+        if made is not None and program is not None:
+
+            def checked(one: Structure) -> tuple[Direction, ...]:
+                kept = _confirmed(one, derivative, space, columns, refuted)
+                return _carried(one, kept, point, cases, observe, columns, refuted, progress, notes)
+
+            directions = checked(made)
+            if refuted and cases.fresh and any(not each.is_floating_point() for each in tensors(read[0])):
+                # Integers that are more than rows of a table, such as a flag that these inputs lack, stand in the equations
+                # as numbers, so that what holds at one input need not hold at another.
+                read += tuple(
+                    like(longest.fresh(seed, seed * longest.step), bound) for seed in range(1, 1 + _MORE_INPUTS)
+                )
+                try:
+                    made = structure(program, point, *read)
+                    refuted.clear()
+                    directions = checked(made)
+                except IllConditioned as error:
+                    notes.append(f"the structural method gave up at further inputs: {error}")
             claimed = made.tangents(directions)
+            nearly = _nearly(made, program, point, notes)
             if nearly is not None:
                 unseen = _unseen(nearly, claimed, space, derivative)
                 unseen = _carried(nearly, unseen, point, cases, observe, columns, [], progress, notes)
@@ -153,24 +170,19 @@ def symmetries(
         refuted=tuple(refuted),
         notes=tuple(notes),
         seconds={name: round(value, 3) for name, value in seconds.items()},
-        subject=Subject(model=model, program=program, inputs=bound, observe=observe, null=space.basis, columns=columns),
+        subject=Subject(
+            model=model, program=program, inputs=bound, read=read, observe=observe, null=space.basis, columns=columns
+        ),
     )
 
 
-def _longest(cases: Cases, given: Inputs) -> Inputs:
-    """The example inputs at the greatest length, in their own types."""
-
-    def size(inputs: Inputs) -> int:
-        return sum(each.numel() for each in tree_leaves((inputs.args, inputs.kwargs)) if isinstance(each, Tensor))
-
-    longest = max((each.example for each in cases.templates), key=size)
-
-    def like(leaf: Any, own: Any) -> Any:
-        return leaf.to(own.dtype) if isinstance(leaf, Tensor) and isinstance(own, Tensor) else leaf
-
-    return Inputs(
-        args=tree_map(like, longest.args, given.args), kwargs=tree_map(like, longest.kwargs, dict(given.kwargs))
-    )
+def _nearly(made: Structure, program: Program, point: nn.Module, notes: list[str]) -> Structure | None:
+    """The directions that small constants break, too; None, with a note, where they cannot be told."""
+    try:
+        return structure(program, point, nearly=True, propagation=made.propagation)
+    except IllConditioned as error:
+        notes.append(f"near-symmetries are not known: {error}")
+        return None
 
 
 def _numerical(

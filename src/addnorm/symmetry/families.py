@@ -59,9 +59,11 @@ VALUE_OUTPUT = FamilyRule(
 """V -> G V, O -> O G^-1 within a key head: d_h²."""
 UNIT = FamilyRule(
     "scale of a unit",
-    lambda signature: "unit" in signature.linear and not signature.linear & {"sum", "embedding"},
+    # The state of a recurrence is a sum as well; a stream of tokens begins with their table.
+    lambda signature: "unit" in signature.linear and "embedding" not in signature.linear,
 )
-"""A hidden unit that enters homogeneously, by a gate's product or a ReLU: up -> c up, down -> down / c. One per unit."""
+"""A hidden unit that enters homogeneously, by a gate's product or a ReLU: up -> c up, down -> down / c. One per unit; so of the
+numbers of a recurrence's state, between what writes and what reads it: B -> c B, C -> C / c."""
 FACTOR = FamilyRule(
     "learned factor of a branch",
     # Where nothing acts, numbers are traded of which the model reads only a function, such as a product.

@@ -130,6 +130,8 @@ def _solve_derived(propagation: Propagation, moved: Numbers, known: np.ndarray, 
     if not len(unknown) or not len(wanted):
         return
     fixed, target = torch.from_numpy(moved), torch.from_numpy(moved[wanted])
+    # Each by its own size: beside a score of -1e38, which masks, the rest of a weight would count as rounding.
+    size = 1 + target.abs()
     at, places = torch.from_numpy(unknown), torch.from_numpy(wanted)
 
     def missed(values: Tensor) -> Tensor:
@@ -137,12 +139,12 @@ def _solve_derived(propagation: Propagation, moved: Numbers, known: np.ndarray, 
         for each in derived:
             result = each.function(_sources(each.sources, each.numbers, point))
             point = point.index_put((torch.from_numpy(each.made.reshape(-1)),), result.reshape(-1))
-        return point[places] - target
+        return (point[places] - target) / size
 
     values = torch.from_numpy(moved[unknown])
     for _ in range(_ITERATIONS):
         error = missed(values)
-        if float(error.abs().max()) < 1e-15 * (1 + float(target.abs().max())):
+        if float(error.abs().max()) < 1e-15:
             break
         slope = torch.autograd.functional.jacobian(missed, values)
         values = values - torch.from_numpy(linalg.lstsq(slope.numpy(), error.numpy())[0])

@@ -59,14 +59,18 @@ def columns_of(model: nn.Module) -> dict[str, slice]:
 
 
 def structure(
-    program: Program, model: nn.Module, inputs: Inputs, *, nearly: bool = False, propagation: Propagation | None = None
+    program: Program,
+    model: nn.Module,
+    *inputs: Inputs,
+    nearly: bool = False,
+    propagation: Propagation | None = None,
 ) -> Structure:
     """Prove directions at a model's point.
 
     Args:
         program: the exported model.
         model: a copy in float64.
-        inputs: the inputs with which it was exported.
+        inputs: the inputs with which it was exported, and others of the same shapes for which the equations are to hold too.
         nearly: also directions that small constants (eps) break.
         propagation: the equations, if they are known.
     """
@@ -76,8 +80,13 @@ def structure(
         **dict(model.named_parameters(remove_duplicate=False)),
     }
     names = {name: own.get(id(each), name) for name, each in tensors.items()}
-    made = propagation or propagate(program, tensors.__getitem__, _given(program.nodes, program, inputs), names)
+    made = propagation
+    for each in inputs if propagation is None else ():
+        made = propagate(program, tensors.__getitem__, _given(program.nodes, program, each), names, made)
+    assert made is not None
     rows = np.concatenate([each.reshape(-1) for each in made.tangents.values()] or [np.zeros(0, np.int64)])
+    # Rows that these inputs do not look up: nothing is asked of them, but they are not free.
+    made.system.equations.vanish(np.setdiff1d(rows, made.system.equations.mentioned()))
     roles = _Roles.of(made)
     basis = _written(made.system.equations.solve(nearly=nearly).tocsc(), roles, rows)
     basis = _with_still_forms(_without_shifts(_apart(basis, made.system), roles), made.system, roles, rows)

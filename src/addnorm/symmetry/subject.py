@@ -1,5 +1,6 @@
 """The analysed model with both methods' directions, for moves and for questions about single parameters."""
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,6 +30,9 @@ class Subject:
     model: nn.Module
     program: Program | None
     inputs: Inputs
+    """Those with which it was analysed."""
+    read: tuple[Inputs, ...]
+    """The longest that follow from them, with which it was exported, and others for which the equations were written."""
     observe: Observe
     null: Tensor
     """float64[column, direction]: a basis of the numerical null space."""
@@ -55,7 +59,7 @@ class Subject:
             raise InputError("expected a model that exports, got one that does not, so that no move is known for it.")
         with PROCESS_LOCK, torch.autocast("cpu", enabled=False), Float64Mode():
             own, comparison = self._at_own_weights(self.program)
-            model = copy_of(self.model, torch.float64).train(self.model.training)
+            model = copy.deepcopy(comparison.model)  # after a call, which may have written weights, as RWKV's first
             families: dict[str, list[int]] = {}
             for at, each in enumerate(own.directions):
                 families.setdefault(each.family, []).append(at)
@@ -81,8 +85,9 @@ class Subject:
         versions = parameter_versions(self.model)
         if self._known.get("versions") != versions:
             model = copy_of(self.model, torch.float64).train(self.model.training)
+            # Not those of the longest inputs, which would follow with rows of tables that the graph does not read.
             cases = Cases.of(model, self.inputs, self.observe)
-            made = structure(program, model, self.inputs), Comparison.of(model, cases, self.observe)
+            made = structure(program, model, *self.read), Comparison.of(model, cases, self.observe)
             self._known.update(versions=versions, made=made)
         known: tuple[Structure, Comparison] = self._known["made"]
         return known

@@ -63,7 +63,7 @@ class InputTemplate:
         lookups, inputs = _Lookups(), cloned(example)
         with torch.no_grad(), Float64Mode(), lookups:
             call_on(model, inputs)
-        return cls(example=example, rows=tuple(lookups.rows.get(leaf.data_ptr()) for leaf in _tensors(inputs)))
+        return cls(example=example, rows=tuple(lookups.rows.get(leaf.data_ptr()) for leaf in tensors(inputs)))
 
     def fresh(self, seed: int, start: int = 0) -> Inputs:
         """Return the example with other values: successive rows for indices, floats of the same mean and standard
@@ -91,13 +91,13 @@ class InputTemplate:
 
     @property
     def _selecting(self) -> list[tuple[Tensor, int]]:
-        pairs = zip(_tensors(self.example), self.rows, strict=True)
+        pairs = zip(tensors(self.example), self.rows, strict=True)
         return [(leaf, rows) for leaf, rows in pairs if rows is not None and not leaf.is_floating_point()]
 
     def resized(self, dim: int, size: int) -> "InputTemplate | None":
         """Return the same call at another length (dimension 1) or batch size (dimension 0): every tensor's dimensions
         from `dim` on that have the old size get the new one. None if no tensor has such a dimension."""
-        sizes = [leaf.shape[dim] for leaf in _tensors(self.example) if leaf.dim() > dim]
+        sizes = [leaf.shape[dim] for leaf in tensors(self.example) if leaf.dim() > dim]
         if not sizes or size < 1:
             return None
         # The length is that of the first tensor with such a dimension; tensors in which it does not occur, such as an
@@ -122,7 +122,19 @@ def cast(inputs: Inputs, dtype: torch.dtype) -> Inputs:
     return _each(inputs, lambda leaf: leaf.detach().to("cpu", in_type(leaf, dtype)))
 
 
-def _tensors(inputs: Inputs) -> list[Tensor]:
+def like(inputs: Inputs, given: Inputs) -> Inputs:
+    """Inputs in the types of others."""
+
+    def one(leaf: Any, own: Any) -> Any:
+        return leaf.to(own.dtype) if isinstance(leaf, Tensor) and isinstance(own, Tensor) else leaf
+
+    return Inputs(
+        args=tree_map(one, inputs.args, given.args), kwargs=tree_map(one, dict(inputs.kwargs), dict(given.kwargs))
+    )
+
+
+def tensors(inputs: Inputs) -> list[Tensor]:
+    """All tensors of a call."""
     return [leaf for leaf in tree_leaves([inputs.args, dict(inputs.kwargs)]) if isinstance(leaf, Tensor)]
 
 
@@ -171,7 +183,7 @@ def lengths(model: nn.Module, template: InputTemplate, observe: Observe) -> dict
     A length is taken if the model runs and its output is finite: models that check lengths raise.
     """
     templates: dict[int, InputTemplate] = {}
-    sizes = [leaf.shape[1] for leaf in _tensors(template.example) if leaf.dim() > 1]
+    sizes = [leaf.shape[1] for leaf in tensors(template.example) if leaf.dim() > 1]
     if not sizes:
         return templates
     for size in sorted({max(2, math.ceil(sizes[0] / 2)), sizes[0] + 1, sizes[0] + 5} - {sizes[0]}):

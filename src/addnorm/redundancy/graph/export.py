@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_map
 
 from addnorm.errors import AddnormError, InputError
 from addnorm.redundancy.execution.copies import plain_copy
-from addnorm.redundancy.execution.inputs import Inputs, bind
+from addnorm.redundancy.execution.inputs import Inputs, bind, cloned
 from addnorm.redundancy.execution.observation import Observe, Observed
 
 _EXPORTING = threading.RLock()
@@ -71,12 +71,14 @@ def export(model: nn.Module, inputs: object, *, observe: Observe, training: bool
     spare.train(training)
     example = tree_map(lambda leaf: leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf, bound)
     with _EXPORTING, _undisturbed():
-        try:
-            program = _traced(spare, example, is_frozen=False)
-        except NotExported as error:
-            if not isinstance(error.__cause__, NotImplementedError):
-                raise
-            program = _traced(spare, example, is_frozen=True)  # flex_attention has no backward pass on the CPU
+        program = _traced_either(spare, example)
+        if _written_parameters(program):
+            # RWKV divides weights by powers of two in its first call. The graph of later calls has them as they are.
+            with torch.no_grad():
+                spare(*cloned(example).args, **cloned(example).kwargs)
+            program = _traced_either(spare, example)
+        for name in _written_parameters(program):
+            raise NotExported(f"expected calls that leave the parameters as they are, got one that writes {name}")
     signature = program.graph_signature
     parameters: dict[str, str] = {}
     buffers: set[str] = set()
@@ -175,6 +177,20 @@ def _owner(tensor: torch.Tensor, model: nn.Module) -> str | None:
                 f"expected tensors that are whole parameters, got a part of {name} that the model keeps elsewhere"
             )
     return None
+
+
+def _written_parameters(program: torch.export.ExportedProgram) -> list[str]:
+    outputs = program.graph_signature.output_specs
+    return [str(each.target).removeprefix(_PREFIX) for each in outputs if each.kind.name == "PARAMETER_MUTATION"]
+
+
+def _traced_either(model: nn.Module, inputs: Inputs) -> torch.export.ExportedProgram:
+    try:
+        return _traced(model, inputs, is_frozen=False)
+    except NotExported as error:
+        if not isinstance(error.__cause__, NotImplementedError):
+            raise
+        return _traced(model, inputs, is_frozen=True)  # flex_attention has no backward pass on the CPU
 
 
 def _traced(model: nn.Module, inputs: Inputs, *, is_frozen: bool) -> torch.export.ExportedProgram:

@@ -78,6 +78,10 @@ class Equations:
         """Require that unknowns vanish."""
         self.require((ids.reshape(-1, 1), np.ones((1, 1))))
 
+    def mentioned(self) -> Ids:
+        """The unknowns of which an equation says something."""
+        return np.unique(np.concatenate([*self._columns, np.zeros(0, np.int64)]))
+
     def solve(self, *, nearly: bool = False) -> sparse.csr_matrix:
         """Return a basis of the solutions, [unknown, vector], sparse.
 

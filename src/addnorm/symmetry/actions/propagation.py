@@ -20,7 +20,7 @@ from addnorm.symmetry.actions.equations import Ids
 from addnorm.symmetry.actions.reading import unread_directions
 from addnorm.symmetry.actions.rules.pointwise import settled
 from addnorm.symmetry.actions.rules.routing import GROUPED, by_route
-from addnorm.symmetry.actions.rules.shapes import INDEXING
+from addnorm.symmetry.actions.rules.shapes import FILLED, INDEXING
 from addnorm.symmetry.actions.system import NoRule, System
 from addnorm.symmetry.actions.uses import Derived
 from addnorm.symmetry.actions.values import Fixed, Routed, Square, State, Value, Weight
@@ -30,6 +30,14 @@ _LARGEST_DERIVED = 4096
 """Largest number of entries of a weight that is computed from others."""
 _AT_ANY_STRIDE: Mapping[Any, Any] = {torch.ops.aten.view.default: torch.ops.aten.reshape.default}
 """An attention in float64 may return other strides than the exported one, at which a view does not fit."""
+_KINKED = frozenset(
+    {"abs", "amax", "amin", "ceil", "clamp", "clamp_max", "clamp_min", "floor", "hardsigmoid", "hardtanh", "leaky_relu"}
+    | {"max", "maximum", "min", "minimum", "relu", "relu6", "round", "sign", "trunc"}
+)
+"""Operations on weights that are other functions at other weights, so that a move found at one point may fail further on."""
+_SOFTMAX = frozenset({"softmax", "_softmax"})
+_KEEPING_MASKS = INDEXING | {"add", "sub", "mul", "div", "cat", "where", "masked_fill", "max", "amax", "getitem"}
+"""Operations after which a very low score is still one."""
 _KEEPING_SQUARES = frozenset({"mean", "sum", "to", "_to_copy", "alias"})
 
 
@@ -49,6 +57,7 @@ def propagate(
     tensors: Callable[[str], Tensor],
     inputs: Callable[[str], Tensor],
     names: Mapping[str, str],
+    earlier: Propagation | None = None,
 ) -> Propagation:
     """Write the equations of all operations.
 
@@ -57,9 +66,10 @@ def propagate(
         tensors: the numbers of a parameter or buffer, by name.
         inputs: the numbers of an input, by placeholder.
         names: the first name of every parameter, by any of its names.
+        earlier: the equations at other inputs, which are to hold as well; they are added to.
     """
     with torch.no_grad():
-        return _propagated(program, tensors, inputs, names)
+        return _propagated(program, tensors, inputs, names, earlier)
 
 
 def _propagated(
@@ -67,20 +77,23 @@ def _propagated(
     tensors: Callable[[str], Tensor],
     inputs: Callable[[str], Tensor],
     names: Mapping[str, str],
+    earlier: Propagation | None,
 ) -> Propagation:
-    system = System()
+    system = earlier.system if earlier else System()
     numbers: dict[fx.Node, Any] = {}
     states: dict[fx.Node, State] = {}
-    tangents: dict[str, Ids] = {}
+    tangents: dict[str, Ids] = dict(earlier.tangents) if earlier else {}
     missing: dict[str, None] = {}
     unread = unread_directions(
         program, lambda node: _number(program, node.name, tensors, inputs), lambda node, made: _computed(node, made)
     )
+    scores = _read_by_softmax_alone(program)
     for node in program.nodes:
         if node.op == "placeholder":
             numbers[node], states[node] = _placeholder(program, node.name, tensors, inputs, names, system, tangents)
         elif node.op == "call_function":
             system.path, system.unread = source_of(node)[0], unread.get(node)
+            system.only_softmax = node in scores
             numbers[node] = _computed(node, numbers)
             states[node] = _state(system, node, numbers, states, missing)
         else:
@@ -88,6 +101,34 @@ def _propagated(
     for node in program.observed:
         _stop(system, states[node])
     return Propagation(system=system, tangents=tangents, without_rule=tuple(missing))
+
+
+def _read_by_softmax_alone(program: Program) -> set[fx.Node]:
+    """Nodes whose numbers reach the outputs through softmaxes only, of which a mask cannot be told from minus infinity."""
+    nodes, made = set(program.nodes), set[fx.Node]()
+
+    def hides(user: fx.Node, node: fx.Node) -> bool:
+        name = _name(user)
+        if name == "scaled_dot_product_attention":
+            return node not in user.args[:3] and node in (*user.args[3:4], user.kwargs.get("attn_mask"))
+        return name in _SOFTMAX or (user in made and name in _KEEPING_MASKS)
+
+    for node in reversed(program.nodes):
+        users = [each for each in node.users if each in nodes or each.op == "output"]
+        if node not in program.observed and all(hides(user, node) for user in users):
+            made.add(node)
+    return made
+
+
+def _name(node: fx.Node) -> str:
+    """The operation's name without the overload; empty for most Python functions."""
+    return (
+        "getitem"
+        if node.target is operator.getitem
+        else str(node.target).split(".")[1]
+        if "." in str(node.target)
+        else ""
+    )
 
 
 def _placeholder(
@@ -139,6 +180,8 @@ def _computed(node: fx.Node, numbers: Mapping[fx.Node, Any]) -> Any:
         made: Any = given[1].to(given[0].dtype).expand_as(given[0]).clone()
     else:
         made = target(*arguments, **keywords)
+        if _name(node) in ("new_empty", "empty_like", "empty"):
+            made.zero_()  # whatever is in it, the model writes over it
     return _wide(made) if isinstance(made, Tensor) else made
 
 
@@ -155,7 +198,14 @@ def _state(
         return whole[at] if isinstance(whole, tuple) else whole
     read = [states[each] for each in node.all_input_nodes]
     if all(isinstance(each, Fixed) for each in read):
-        return Fixed(constant=all(isinstance(each, Fixed) and each.constant for each in read))
+        drawn = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())  # random numbers are no constants
+        is_constant = [isinstance(each, Fixed) and each.constant for each in read]
+        nothing = [
+            known and not bool(numbers[at].any()) for known, at in zip(is_constant, node.all_input_nodes, strict=True)
+        ]
+        # Nothing times any number is nothing, as at the start of a recurrence.
+        is_nothing = _name(node) == "mul" and any(nothing)
+        return Fixed(constant=not drawn and (all(is_constant) or is_nothing or _name(node) in FILLED))
     call = _call(system, node, numbers, states)
     try:
         if any(isinstance(each, Routed) for each in read) and call.name not in GROUPED:
@@ -191,7 +241,7 @@ def _applied(call: Call) -> State:
 
 def _call(system: System, node: fx.Node, numbers: Mapping[fx.Node, Any], states: Mapping[fx.Node, State]) -> Call:
     target: Any = node.target
-    name = str(target).split(".")[1] if "." in str(target) else ""
+    name = _name(node)
 
     def operand(value: Any) -> Any:
         if isinstance(value, fx.Node):
@@ -230,7 +280,7 @@ def _derived(call: Call, read: list[State], *, with_products: bool = False) -> S
     moving = [each for each in operands if isinstance(each.state, Weight)]
     if not with_products and call.name in ("linear", "matmul", "addmm", "mm", "bmm") and len(moving) == 1:
         return None
-    if call.result.numel() > _LARGEST_DERIVED:
+    if call.result.numel() > _LARGEST_DERIVED or call.name in _KINKED:
         raise NoRule
     ids = call.system.equations.unknowns(*call.result.shape)
     terms = [(ids.reshape(-1, 1), -np.ones((1, 1)))]

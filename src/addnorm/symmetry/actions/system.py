@@ -43,6 +43,8 @@ class System:
     """Directions of the current operation's result on which no output seems to depend, [direction, channel]."""
     path: str = ""
     """The module of the operation that is being propagated."""
+    only_softmax: bool = False
+    """True if nothing but softmaxes read the current operation's result, so that masks may be as low as they like."""
     data: int = 0
     """Number of datum ids given so far."""
 
@@ -214,6 +216,16 @@ def _nulls(forms: Numbers, space: Space) -> list[tuple[Numbers, float]]:
     left, values, _ = np.linalg.svd(forms)
     rank = int((values > 1e-9 * values.max(initial=1e-300)).sum())
     return [(each, 0.0) for each in left.T[rank:]] if rank else []
+
+
+def uncopied(value: Value) -> Value:
+    """The value with one entry along axes on which it was only copied."""
+    forms, datum = value.forms, value.datum
+    for axis in range(0 if value.free else datum.dim()):
+        first, form = datum.narrow(axis, 0, 1), forms.narrow(axis, 0, 1)
+        if bool((datum == first).all()) and bool((forms == form).all()):
+            datum, forms = first, form
+    return Value(value.space, forms, datum) if datum.shape != value.shape else value
 
 
 def merged_free(values: Sequence[Value]) -> tuple[FreeShift, ...]:

@@ -9,12 +9,12 @@ from addnorm.symmetry.actions.equations import ZERO, Ids, Numbers, Term, negativ
 from addnorm.symmetry.actions.rules.linear import weight_ids
 from addnorm.symmetry.actions.rules.pointwise import power
 from addnorm.symmetry.actions.rules.shapes import still_vector
-from addnorm.symmetry.actions.system import NoRule, System, by_datum, merged_free, renumbered, unique_rows
+from addnorm.symmetry.actions.system import NoRule, System, by_datum, merged_free, renumbered, uncopied, unique_rows
 from addnorm.symmetry.actions.uses import Derived, GainUse, ShiftUse
 from addnorm.symmetry.actions.values import NOWHERE, Fixed, FreeShift, State, Value, Weight
 
-_DEAD = 1e4
-"""Constants of this size are masks: what is added to them has no effect after a softmax."""
+_DEAD = -1e4
+"""Constants from here down are masks: what is added to them has no effect after a softmax."""
 _SMALL = 1e-3
 """Constants up to this size break a symmetry only nearly."""
 
@@ -81,15 +81,15 @@ def scaled(value: Value, numbers: Tensor) -> Value:
 
 
 def shifted(system: System, value: Value, other: Operand, factor: float = 1.0) -> Value:
-    """x + P, where P is a weight or constant: z = x + P moves by A z + b' with b' = b + δP - A P.
-
-    Args:
-        other: P, its number multiplied by `factor` already, its tangent not.
-    """
+    """x + P with a weight or constant P, of which `other` has the number times `factor`, and the tangent without it: z = x + P
+    moves by A z + b' with b' = b + δP - A P."""
     value = system.whole(value)
     members, _ = by_datum(value)
     before, shape = value.space, value.shape
-    number = torch.where(other.number.abs() >= _DEAD, 0.0, other.number.double()).detach()
+    number = other.number.double().detach()
+    if not system.only_softmax and bool((number.abs() >= -_DEAD).any()):
+        raise NoRule
+    number = torch.where(number <= _DEAD, 0.0, number)
     numbers = number.expand(shape).reshape(-1)[members]
     ids = torch.from_numpy(np.array(np.broadcast_to(weight_ids(other), shape))).reshape(-1)[members]
     unique, kind = np.unique(np.concatenate([ids.numpy(), numbers.numpy()], 1), axis=0, return_inverse=True)
@@ -245,7 +245,7 @@ def divided(call: Call) -> State:
     first, second = call.operand("self"), call.operand("other")
     inverse = Operand(1 / second.number.double(), second.state)
     if isinstance(second.state, Value):
-        inverse = Operand(inverse.number, power(call.system, second.state, -1.0))
+        inverse = Operand(inverse.number, power(call.system, uncopied(second.state), -1.0))
     elif isinstance(second.state, Weight):
         raise NoRule
     return times(call, first, inverse, call.result.shape)
@@ -260,8 +260,7 @@ def times(call: Call, first: Operand, second: Operand, shape: torch.Size) -> Sta
             first, second = second, first
         if not isinstance(first.state, Weight) or not isinstance(second.state, Fixed):
             raise NoRule
-        fixed = Operand(second.number.expand(shape), second.state)
-        return gained(call.system, still_vector(call, fixed), first)
+        return gained(call.system, still_vector(call, Operand(second.number.expand(shape), second.state)), first)
     value = spread(first.state, shape)
     if second.constant:
         return scaled(value, second.number)

@@ -60,11 +60,44 @@ def _level(system: System, mask: Weight, number: torch.Tensor) -> None:
     system.equal(pairs[:, 0], pairs[:, 1])
 
 
+def from_zero(system: System, weight: Operand) -> Value:
+    """Learned vectors as a value: zeros, which any action keeps, plus the weight."""
+    shape = weight.number.shape
+    zero = system.space(shape[-1], shift=np.full(shape[-1], ZERO))
+    return shifted(system, system.vector(zero, system.new_data(*shape[:-1])), weight)
+
+
+def _columns(value: Value) -> Value:
+    """The value with its last two axes exchanged."""
+    free = tuple(
+        FreeShift(each.group.transpose(-2, -1), each.direction.transpose(-2, -1), each.sources) for each in value.free
+    )
+    return Value(value.space, value.forms.transpose(-3, -2), value.datum.transpose(-2, -1), free)
+
+
+def _learned(system: System, weight: Operand) -> Value:
+    """Learned queries [..., head, place, d] as a value; all heads of a place are one vector, of which each has its own part."""
+    if not isinstance(weight.state, Weight) or weight.number.dim() < 4:
+        return from_zero(system, weight)
+    heads, depth = weight.number.shape[-3], weight.number.shape[-1]
+    ids = np.swapaxes(weight.state.ids, -3, -2)
+    flat = Operand(weight.number.transpose(-3, -2).flatten(-2), Weight(ids.reshape(*ids.shape[:-2], -1)))
+    made = from_zero(system, flat)
+
+    def back(tensor: Tensor, last: int = -1) -> Tensor:
+        return tensor.unflatten(last, (heads, depth)).transpose(last - 2, last - 1)
+
+    free = tuple(FreeShift(back(each.group), back(each.direction), each.sources) for each in made.free)
+    return Value(made.space, back(made.forms, -2), back(made.datum), free)
+
+
 def _value(call: Call, operand: Operand) -> Value:
     if isinstance(operand.state, Value):
         return operand.state
     if isinstance(operand.state, Fixed):
         return still_vector(call, operand)
+    if isinstance(operand.state, Weight):
+        return _learned(call.system, operand)
     raise NoRule
 
 
@@ -160,6 +193,9 @@ def added(call: Call) -> State:
 def _contracted(system: System, first: Operand, second: Operand) -> State:
     if isinstance(second.state, Weight) and second.number.dim() == 2:
         return mapped(system, first, transposed(second), None)
+    if isinstance(first.state, Weight) and first.number.dim() == 2 and isinstance(second.state, Value):
+        columns = Operand(second.number.transpose(-2, -1), _columns(second.state))
+        return _columns(mapped(system, columns, first, None))
     heads = max(_period(each) for each in (first, second))
     if heads > 1:
         state = require_value(_contracted(system, *(_with_heads(each, heads) for each in (first, second))))
@@ -167,6 +203,8 @@ def _contracted(system: System, first: Operand, second: Operand) -> State:
             FreeShift(each.group.flatten(0, 1), each.direction.flatten(0, 1), each.sources) for each in state.free
         )
         return Value(state.space, state.forms.flatten(0, 1), state.datum.flatten(0, 1), free)
+    if isinstance(first.state, Weight) and isinstance(second.state, Value) and first.number.dim() >= 3:
+        first = Operand(first.number, _learned(system, first))
     if isinstance(first.state, Fixed) and isinstance(second.state, Value) and second.number.dim() >= 3:
         return _mixed(system, first, second)
     if isinstance(first.state, Value) and isinstance(second.state, Value) and first.number.dim() >= 3:
@@ -193,6 +231,8 @@ def _with_heads(operand: Operand, heads: int) -> Operand:
             for each in state.free
         )
         state = Value(state.space, state.forms.unflatten(0, first), state.datum.unflatten(0, first), free)
+    elif isinstance(state, Weight):
+        state = Weight(state.ids.reshape(-1, heads, *state.ids.shape[1:]))
     return Operand(operand.number.unflatten(0, (-1, heads)), state)
 
 
@@ -310,15 +350,17 @@ def normalised(system: System, value: Value, axis: int) -> None:
 
 @rule("gt", "ge", "lt", "le", "eq", "ne", "isinf", "isnan", "isfinite")
 def compared(call: Call) -> State:
-    """A comparison of learned numbers, such as whether a bias is masked: it changes nowhere by a small step."""
+    """Whether learned numbers are masked, which no move of them changes. Other comparisons may change along a move."""
     if any(not isinstance(each.state, Weight | Fixed) for each in call.operands()):
+        raise NoRule
+    if "other" in call.named and not bool((call.operand("other").number <= _MASKED).all()):
         raise NoRule
     return Fixed(constant=True)
 
 
 @rule("masked_fill", "where")
 def masked(call: Call) -> State:
-    """Entries replaced by a constant so low that a softmax ignores it, or by zero."""
+    """Entries replaced by a constant so low that the softmax which reads them ignores it."""
     if call.name == "where":
         condition, kept, other = call.operand("condition"), call.operand("self"), call.operand("other")
         if isinstance(other.state, Value):
@@ -334,6 +376,6 @@ def masked(call: Call) -> State:
     if not isinstance(value, Value) or not condition.constant or not other.constant:
         raise NoRule
     used = other.number.expand(call.result.shape)[~condition.number.expand(call.result.shape)]
-    if bool((used <= -1e4).all()):
+    if not used.numel() or (call.system.only_softmax and bool((used <= _MASKED).all())):
         return value
     raise NoRule

@@ -1,5 +1,6 @@
 """Concatenation: forms of one space, or of the direct sum of several."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -7,8 +8,8 @@ import torch
 from torch import Tensor
 
 from addnorm.symmetry.actions.call import Call, Operand, rule
-from addnorm.symmetry.actions.equations import ZERO
-from addnorm.symmetry.actions.rules.arithmetic import shifted
+from addnorm.symmetry.actions.rules.arithmetic import spread
+from addnorm.symmetry.actions.rules.attention import from_zero
 from addnorm.symmetry.actions.rules.shapes import still_vector
 from addnorm.symmetry.actions.system import NoRule
 from addnorm.symmetry.actions.values import NOWHERE, Fixed, FreeShift, State, Value, Weight
@@ -42,6 +43,65 @@ def concatenated(call: Call) -> State:
     return Value(values[0].space, forms, together(lambda each: each.datum), tuple(free))
 
 
+@rule("copy")
+def copied(call: Call) -> State:
+    """What is written over a tensor."""
+    source, shape = call.operand("src"), call.result.shape
+    if isinstance(source.state, Weight):
+        return Weight(np.broadcast_to(source.state.ids, tuple(shape)))
+    return spread(source.state, shape) if isinstance(source.state, Value) else source.state
+
+
+@rule("slice_scatter")
+def written_over(call: Call) -> State:
+    """A tensor of which a range along one axis is written over: what is before, the range, what is behind."""
+    whole, part = call.operand("self"), call.operand("src")
+    axis = int(call.named.get("dim", 0)) % whole.number.dim()
+    start, _, step = slice(*(call.named.get(name) for name in ("start", "end", "step"))).indices(
+        whole.number.shape[axis]
+    )
+    if step != 1:
+        raise NoRule
+    return _written_over(call, whole, part, axis, start)
+
+
+@rule("select_scatter")
+def written_at(call: Call) -> State:
+    """A tensor of which one place along an axis is written over."""
+    whole, part = call.operand("self"), call.operand("src")
+    axis = int(call.named["dim"]) % whole.number.dim()
+    start, state = int(call.named["index"]) % whole.number.shape[axis], part.state
+    if isinstance(state, Weight):
+        state = Weight(np.expand_dims(state.ids, axis))
+    elif isinstance(state, Value):
+        free = tuple(
+            FreeShift(each.group.unsqueeze(axis), each.direction.unsqueeze(axis), each.sources) for each in state.free
+        )
+        state = Value(state.space, state.forms.unsqueeze(axis), state.datum.unsqueeze(axis), free)
+    return _written_over(call, whole, Operand(part.number.unsqueeze(axis), state), axis, start)
+
+
+def _written_over(call: Call, whole: Operand, part: Operand, axis: int, start: int) -> State:
+    stop = start + part.number.shape[axis]
+    pieces = [_cut(whole, axis, 0, start), part, _cut(whole, axis, stop, whole.number.shape[axis])]
+    named = {"tensors": [each for each in pieces if each.number.shape[axis]], "dim": axis}
+    return concatenated(replace(call, target=torch.ops.aten.cat.default, named=named))
+
+
+def _cut(operand: Operand, axis: int, start: int, stop: int) -> Operand:
+    state, size = operand.state, stop - start
+
+    def cut(tensor: Tensor) -> Tensor:
+        return tensor.narrow(axis, start, size)
+
+    if isinstance(state, Weight):
+        state = Weight(cut(torch.from_numpy(np.array(state.ids))).numpy())
+    elif isinstance(state, Value):
+        free = tuple(FreeShift(cut(each.group), cut(each.direction), each.sources) for each in state.free)
+        state = Value(state.space, cut(state.forms), cut(state.datum), free)
+    return Operand(cut(operand.number), state)
+
+
 def _extended(call: Call, part: Operand, shift: FreeShift, shapes: dict[int, torch.Size]) -> FreeShift:
     """The free shift of one part, in the whole."""
 
@@ -66,9 +126,7 @@ def _as_value(call: Call, operand: Operand) -> Value:
     if isinstance(state, Value):
         return state
     if isinstance(state, Weight) and shape[-1:] > (1,):
-        # A vector of zeros, which any action keeps, plus the weight: so a class token turns with the stream that it joins.
-        zero = call.system.space(shape[-1], shift=np.full(shape[-1], ZERO))
-        return shifted(call.system, call.system.vector(zero, call.system.new_data(*shape[:-1])), operand)
+        return from_zero(call.system, operand)  # so a class token turns with the stream that it joins
     if isinstance(state, Weight):
         ids, place = torch.from_numpy(state.ids).unique(return_inverse=True)
         space = call.system.space(len(ids), shift=ids.numpy(), linear=call.system.still(len(ids)).linear)

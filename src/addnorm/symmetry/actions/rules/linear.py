@@ -67,8 +67,10 @@ def transposed(operand: Operand) -> Operand:
 def mapped(system: System, data: Operand, weight: Operand, bias: Operand | None) -> Value:
     """Apply a linear map to the last axis.
 
+    Of numbers of several data none may move; the map's result may still.
+
     Raises:
-        NoRule: the weight depends on data, or the last axis holds numbers of several data.
+        NoRule: the weight depends on data.
     """
     if not isinstance(weight.state, Weight) and not weight.constant:
         raise NoRule
@@ -83,7 +85,8 @@ def mapped(system: System, data: Operand, weight: Operand, bias: Operand | None)
             system.equations.vanish(each.sources)
     datum = value.datum.max(-1).values
     if bool(((value.datum != datum[..., None]) & (value.forms != 0).any(-1)).any()):
-        raise NoRule
+        system.stop(value)
+        return _map(system, None, None, weight, bias, lead)
     return _map(system, value, datum, weight, bias, lead)
 
 

@@ -30,9 +30,9 @@ def reduced(call: Call) -> State:
     if isinstance(state, Square):
         factor = 1.0 / int(np.prod([value.shape[axis] for axis in axes])) if call.name == "mean" else 1.0
         return length(call.system, value, axes, keep, factor)
-    if len(axes) != 1:
-        raise NoRule
-    return _reduced(call.system, value, axes[0], keep, is_mean=call.name == "mean")
+    for axis in reversed(axes):
+        value = _reduced(call.system, value, axis, keep, is_mean=call.name == "mean")
+    return value
 
 
 def summed_over(system: System, value: Value, axis: int) -> Value:

@@ -7,6 +7,8 @@ from addnorm.symmetry.actions.equations import ZERO
 from addnorm.symmetry.actions.system import NoRule, System, by_datum, renumbered
 from addnorm.symmetry.actions.values import Square, State, Value
 
+_NO_LENGTH = 1e-10
+"""Smaller lengths are those of zeros."""
 _DEGREES = {"relu": 1.0, "abs": 1.0, "leaky_relu": 1.0, "sqrt": 0.5, "rsqrt": -0.5, "reciprocal": -1.0, "square": 2.0}
 
 
@@ -21,6 +23,20 @@ def homogeneous(call: Call) -> State:
     if call.name == "square":
         return Square(state)
     return power(call.system, state, _DEGREES[call.name])
+
+
+@rule("clamp", "clamp_min", "clamp_max")
+def clamped(call: Call) -> State:
+    """A bound of zero, which is homogeneous, or one that a length never reaches unless it is zero."""
+    state = call.operand("self").state
+    low, high = call.named.get("min"), call.named.get("max")
+    if not isinstance(state, Value):
+        raise NoRule
+    if all(each is None or (isinstance(each, int | float) and not each) for each in (low, high)):
+        return power(call.system, state, 1.0)
+    if "length" in state.space.roles and high is None and isinstance(low, float) and low <= _NO_LENGTH:
+        return state
+    raise NoRule
 
 
 @rule("pow")

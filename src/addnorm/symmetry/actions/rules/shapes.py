@@ -114,7 +114,10 @@ def _state(made: Any, function: Any) -> State:
     return function(made) if isinstance(made, Tensor) else tuple(function(each) for each in made)
 
 
-@rule("new_zeros", "new_ones", "new_full", "new_empty", "zeros_like", "ones_like", "full_like", "empty_like")
+FILLED = ("new_zeros", "new_ones", "new_full", "new_empty", "zeros_like", "ones_like", "full_like", "empty_like")
+
+
+@rule(*FILLED)
 def filled(call: Call) -> State:
     """A tensor of the shape of another, whose numbers it does not read."""
     del call

@@ -1,0 +1,107 @@
+"""What shipped classes have beside plain layers: keys written part by part, scans, lengths that divide, pooled places, learned
+queries. Each count is derived by hand."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import addnorm
+
+X = torch.randn(20, 5, 3, generator=torch.Generator().manual_seed(0))
+
+
+class KeysInParts(nn.Module):
+    """As DeepSeek-V3: 2 · 2 of queries and keys, 2 · 2 of values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.key = nn.Linear(3, 2, bias=False), nn.Linear(3, 2, bias=False)
+        self.value, self.output = nn.Linear(3, 2, bias=False), nn.Linear(2, 2, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        made = self.key(x)
+        keys = x.new_empty(*x.shape[:2], 2)
+        keys[..., :1] = made[..., :1]
+        keys[..., 1:] = made[..., 1:]
+        scores = self.query(x) @ keys.transpose(-1, -2)
+        return self.output(torch.softmax(scores, -1) @ self.value(x))
+
+
+class Scan(nn.Module):
+    """As Mamba, place by place: a factor per number of the state (2), and one between its reader and the last map."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.write, self.read, self.last = nn.Linear(3, 2, bias=False), nn.Linear(3, 2, bias=False), nn.Linear(1, 2)
+        self.register_buffer("decay", torch.tensor([0.5, 0.8]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        state, made = x.new_zeros(len(x), 2), x.new_zeros(*x.shape[:2], 1)
+        for place in range(x.shape[1]):
+            state = torch.sigmoid(x[:, place, :1]) * self.decay * state + self.write(x[:, place])
+            made[:, place] = (state[:, None] @ self.read(x[:, place])[..., None])[..., 0]
+        return self.last(made)
+
+
+class UnitLength(nn.Module):
+    """A rotation of four numbers (6), and their length (1)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(3, 4), nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down(F.normalize(self.up(x), dim=-1))
+
+
+class Pooled(nn.Module):
+    """A basis of three channels (9), and their biases (3), past a mean over two axes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.map, self.last = nn.Conv2d(1, 3, 2), nn.Linear(3, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.map(x.unsqueeze(1)).mean((-1, -2)))
+
+
+class LearnedQuery(nn.Module):
+    """Of 16 numbers of the query and the keys' matrix the scores read 3; 2 · 2 of values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.key = nn.Parameter(torch.randn(1, 1, 4)), nn.Linear(3, 4, bias=False)
+        self.value, self.output = nn.Linear(3, 2, bias=False), nn.Linear(2, 2, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores = self.query.expand(len(x), 1, 4) @ self.key(x).transpose(-1, -2)
+        return self.output(torch.softmax(scores, -1) @ self.value(x))
+
+
+class Clamped(nn.Module):
+    """Units from which a bound of zero leaves what is positive: a factor each (4)."""
+
+    def __init__(self, bound: float = 0.0) -> None:
+        super().__init__()
+        self.up, self.down, self.bound = nn.Linear(3, 4), nn.Linear(4, 2), bound
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down(self.up(x).clamp(min=self.bound))
+
+
+@pytest.mark.parametrize(
+    ("cls", "directions"),
+    [(KeysInParts, 8), (Scan, 3), (UnitLength, 7), (Pooled, 12), (LearnedQuery, 17), (Clamped, 4)],
+)
+def test_counts(cls: type[nn.Module], directions: int) -> None:
+    torch.manual_seed(1)
+    found = addnorm.symmetries(cls().eval(), X, points=1)
+    assert (found.redundant, found.explained, found.refuted) == (directions, directions, ())
+
+
+def test_of_another_bound_nothing_is_claimed() -> None:
+    """It has a factor per unit as well, of the unit less the bound, which the biases take along; no rule knows it."""
+    torch.manual_seed(1)
+    found = addnorm.symmetries(Clamped(0.1).eval(), X, points=1)
+    assert (found.redundant, found.explained, found.refuted) == (4, 0, ())
