@@ -122,7 +122,7 @@ def with_rare_fields(ranking: Ranking, outcome: TuningOutcome) -> Ranking:
 
 
 @pytest.fixture(scope="module")
-def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
+def answers(tmp_path_factory: pytest.TempPathFactory, blank_pictures_in_module: None) -> dict[str, list[Any]]:
     """Answers of every command by the name of their schema."""
     folder = tmp_path_factory.mktemp("answers")
     random.seed(1)

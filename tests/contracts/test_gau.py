@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from siblings import CHECKED
+from siblings import calls_every_annotated_function
 from torch.nn import functional as F
 from tracing import compiles, exports
 
@@ -20,7 +20,13 @@ from pairwise import pairwise
 from sampled import sampled
 
 
-@pytest.mark.parametrize("law", [law if law in CHECKED else pytest.param(law, marks=pytest.mark.plain) for law in LAWS])
+@pytest.mark.parametrize("normalisation", ["softmax", "squared_relu"])
+def test_tensors_of_units_have_the_annotated_shapes(normalisation: str) -> None:
+    calls_every_annotated_function(units(normalisation))
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("normalisation", ["softmax", "squared_relu"])
 def test_units_keep_the_laws(normalisation: str, law: str) -> None:
     LAWS[law](units(normalisation))

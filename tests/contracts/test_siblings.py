@@ -5,7 +5,7 @@ import dataclasses
 
 import pytest
 import torch
-from siblings import CHECKED, mechanisms, name, siblings
+from siblings import calls_every_annotated_function, mechanisms, name, siblings
 
 from addnorm import ModelSpec
 from addnorm.catalogue import ROOMS, Spec
@@ -27,8 +27,14 @@ def _class(room: str, kind: str) -> type[Spec]:
 every_mechanism = pytest.mark.parametrize(("room", "spec"), MECHANISMS, ids=[name(*m) for m in MECHANISMS])
 
 
+@every_mechanism
+def test_its_tensors_have_the_annotated_shapes(room: str, spec: Spec) -> None:
+    calls_every_annotated_function(tiny(room, spec, depth=2))
+
+
 # The laws of one mechanism follow each other: they share a model.
-@pytest.mark.parametrize("law", [law if law in CHECKED else pytest.param(law, marks=pytest.mark.plain) for law in LAWS])
+@pytest.mark.plain
+@pytest.mark.parametrize("law", LAWS)
 @every_mechanism
 def test_keeps_the_laws_of_models(room: str, spec: Spec, law: str) -> None:
     LAWS[law](tiny(room, spec, depth=2))  # three layers: in `test_combinations`, with every sibling
@@ -48,7 +54,7 @@ def test_its_spec_is_plain_data_and_documented(room: str, spec: Spec) -> None:
     spec_round_trips(room, spec)
 
 
-@pytest.mark.plain  # the laws run with the shape checker above
+@pytest.mark.plain  # shapes are checked above
 def test_the_check_that_plugins_pass_accepts_it() -> None:
     # The laws themselves are tested above, one by one; here only that their composition lets a good sibling through.
     for room in ROOMS:
@@ -75,7 +81,7 @@ def test_it_does_not_shift_the_start_of_others(room: str, spec: Spec, started: d
         assert torch.equal(mine[key], plain[key]) or scaled, f"{key} starts elsewhere when the {room} is {spec.kind}"
 
 
-@pytest.mark.plain  # float64 numbers; the laws above check the shapes
+@pytest.mark.plain  # float64 numbers; shapes are checked above
 @pytest.mark.parametrize(("room", "kind"), [pair for pair in siblings() if issubclass(_class(*pair), Reducible)])
 def test_it_equals_what_it_declares_to_equal(room: str, kind: str) -> None:
     reduces_as_declared(room, _class(room, kind), plain())

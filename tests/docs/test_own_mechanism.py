@@ -47,6 +47,7 @@ def _forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     remove_plugin("momentum")
 
 
+@pytest.mark.usefixtures("blank_pictures")
 @pytest.mark.parametrize(
     ("page", "language"),
     [("own-mechanism.md", "en"), pytest.param("own-mechanism.zh-CN.md", "zh", marks=pytest.mark.thorough)],

@@ -29,7 +29,7 @@ def _forget_plugin() -> Iterator[None]:
     remove_plugin("recent")
 
 
-@pytest.mark.usefixtures("_forget_plugin")
+@pytest.mark.usefixtures("_forget_plugin", "blank_pictures")
 def test_every_line_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """With 4 steps instead of 300, and a tenth of the text: the rest is as printed."""
     monkeypatch.chdir(tmp_path)

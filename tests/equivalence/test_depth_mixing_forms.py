@@ -111,6 +111,7 @@ def test_activation_checkpointing_changes_nothing(case: str) -> None:
     )
 
 
+@pytest.mark.plain  # hundreds of calls of what the other tests call
 @every_case
 def test_derivatives_are_those_of_small_steps(case: str) -> None:
     function, inputs = given(case)

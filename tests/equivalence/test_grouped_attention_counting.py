@@ -59,6 +59,7 @@ def test_at_once_counts_what_the_tiles_compute(case: Case) -> None:
     assert passes(case, "meta") == passes(case, "cpu")
 
 
+@pytest.mark.plain  # whole models of what is counted with the checker above
 @pytest.mark.parametrize(
     ("preset", "attention"),
     [("v4m1", "running"), ("v4m1", "stored"), ("v4m5", "stored"), ("v4m6", "stored"), ("v4m5", "streaming")],

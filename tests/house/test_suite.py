@@ -5,6 +5,8 @@ import subprocess
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from suite_folders import SHAPE_FOLDERS
 
 ROOT = Path(__file__).parents[2]
@@ -24,7 +26,7 @@ def test_the_makefile_names_the_folders_about_shapes() -> None:
 def test_ci_runs_both_tiers() -> None:
     """An empty TIER on the command line wins over the one in the Makefile, in the makes that it calls too."""
     script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
-    assert re.search(r"^make test docs gpu-check --keep-going TIER=$", script, re.MULTILINE)
+    assert re.search(r"^make test --keep-going TIER=$", script, re.MULTILINE)
     printed = subprocess.run(
         ["make", "--dry-run", "-o", ".venv/installed", "plain-tests", "TIER="],
         cwd=ROOT,
@@ -33,6 +35,17 @@ def test_ci_runs_both_tiers() -> None:
         check=True,
     ).stdout
     assert '-m "not shapes and not gpu and not soak "' in printed
+
+
+@pytest.mark.parametrize("failing", ["nothing", "test", "docs", "gpu-check"])
+def test_ci_runs_every_part_and_fails_where_one_does(failing: str, tmp_path: Path) -> None:
+    goals = "".join(
+        f"{goal}:\n\t@echo ran {goal}; test {goal} != {failing}\n" for goal in ("test", "docs", "gpu-check")
+    )
+    (tmp_path / "Makefile").write_text(goals, encoding="utf-8")
+    done = subprocess.run(["bash", ROOT / ".ci" / "run"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert sorted(done.stdout.splitlines()) == ["ran docs", "ran gpu-check", "ran test"]
+    assert (done.returncode == 0) == (failing == "nothing")
 
 
 def test_the_names_of_test_modules_are_unique() -> None:

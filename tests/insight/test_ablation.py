@@ -11,6 +11,7 @@ import torch
 
 from addnorm import ModelSpec, preset
 from addnorm.cli import main
+from addnorm.insight import ablation
 from addnorm.insight.ablation import ABLATION, ablations, group_of, neutral_values, room_of
 from addnorm.store import StudyFolder
 from addnorm.testing.laws import some_tokens, subject
@@ -43,7 +44,10 @@ MADE_PLAIN = [
 
 
 @pytest.mark.parametrize(("field", "kind"), MADE_PLAIN, ids=str)
-def test_with_all_groups_neutral_the_model_is_the_plain_one(field: str, kind: Any) -> None:
+def test_with_all_groups_neutral_the_model_is_the_plain_one(
+    field: str, kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ablation, "gauges", lambda spec, groups: {list(groups)[-1]: ()})  # counted in test_gauges
     model = subject(toy(**{field: kind}))
     assert isinstance(model.spec, ModelSpec)
     batches = text(model.spec)
@@ -53,7 +57,9 @@ def test_with_all_groups_neutral_the_model_is_the_plain_one(field: str, kind: An
     plain = toy(**{field: PLAIN[field]}).build().double().eval()
     plain.load_state_dict({name: before[name] for name in plain.state_dict()})
     expected = float(loss_sums(plain(batches[0].inputs), batches[0]).loss.detach())
-    whole = found["groups"][-1]
+    *others, whole = found["groups"]
+    assert whole["gauge"]
+    assert not any(row["gauge"] for row in others)
     assert whole["set_to"] == "neutral"
     assert whole["loss"] == pytest.approx(expected, abs=1e-9)
     assert abs(whole["change"]) > 1e-4

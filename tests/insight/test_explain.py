@@ -1,6 +1,7 @@
 """`explain` on fresh runs: the pattern of Kuang (2025) at small scale, predicted from the schedule."""
 
 import json
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -31,6 +32,13 @@ variants:
   v4m6: {preset: v4m6}
   v2m3: {preset: v2m3}
 """
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_gauge():
+    """Gauges of real models are counted in test_gauges, for seconds each."""
+    with patch("addnorm.insight.scalars.run_record.gauges", lambda spec, groups, in_turn: {min(groups): ("planted",)}):
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +118,9 @@ def test_pairs_moved_in_lockstep_as_in_the_source(explained):
 
 
 def test_verdicts_and_the_two_parts(explained):
+    gauges = {variant: found["absorbed_by"] for variant, found in explained.items()}
+    first = {"v4m4": "scores.a", "v4m6": "scores.b", "v2m3": "residual.mix"}
+    assert gauges == {variant: {group: ["planted"]} for variant, group in first.items()}
     for found in explained.values():
         for entry in found["scalars"]:
             assert entry["verdict"] in ("learned", "decayed", "undriven", "redundant direction")

@@ -23,13 +23,17 @@ def toy(**changes: Any) -> ModelSpec:
     ("changes", "expected"),
     [
         ({}, ()),
-        ({"residual": "rezero"}, ("residual.alpha",)),
+        pytest.param({"residual": "rezero"}, ("residual.alpha",), marks=pytest.mark.thorough),
         # The weights of the embeddings could be absorbed as well, but only by those of the stream.
         ({"residual": "lambdas"}, ("residual.stream",)),
-        ({"residual": "dense"}, ()),
-        ({"values": {"kind": "first", "weights": "learned"}}, ("values.own", "values.first")),
+        pytest.param({"residual": "dense"}, (), marks=pytest.mark.thorough),
+        pytest.param(
+            {"values": {"kind": "first", "weights": "learned"}},
+            ("values.own", "values.first"),
+            marks=pytest.mark.thorough,
+        ),
         # Any change of the weights is a change of the exponents.
-        ({"scores": "power"}, ("scores.a",)),
+        pytest.param({"scores": "power"}, ("scores.a",), marks=pytest.mark.thorough),
         ({"scores": "weighted", "residual": "rezero"}, ("residual.alpha",)),
     ],
     ids=str,
@@ -41,7 +45,10 @@ def test_gauges(changes: Any, expected: tuple[str, ...]) -> None:
     assert tuple(found) == expected
     assert set(found.values()) <= {("learned factor of a branch",)}
     assert group_of("residual.alpha.3") == "residual.alpha"
-    assert absorbed(spec, scalars[:1]) == {}
+
+
+def test_a_number_that_is_no_scalar_of_a_joint_is_no_gauge() -> None:
+    assert absorbed(toy(residual="rezero"), [SimpleNamespace(parameter="embedding.weight")]) == {}  # type: ignore[list-item]
 
 
 def test_an_unknown_name_is_refused() -> None:

@@ -11,6 +11,7 @@ from addnorm.model.presets import PRESETS
 from addnorm.model.transformer import Transformer
 from addnorm.testing.contract import shrunk
 from addnorm.testing.laws import some_tokens, subject
+from sampled import sampled
 
 CAUSAL = [name for name, make in PRESETS.items() if make().objective == "causal"]
 
@@ -19,7 +20,9 @@ def toy(name: str = "base", **changes: object) -> Transformer:
     return subject(shrunk(preset(name), **changes))
 
 
-@pytest.mark.parametrize("name", CAUSAL)
+# Every mechanism decodes with a cache in tests/contracts, where its shapes are checked too.
+@pytest.mark.plain
+@pytest.mark.parametrize("name", sampled(4, CAUSAL))
 def test_greedy_with_the_cache_is_greedy_by_full_passes(name: str) -> None:
     model = toy(name)
     prompt = some_tokens(model.spec)[:, :4]

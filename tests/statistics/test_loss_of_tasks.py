@@ -52,6 +52,7 @@ def test_a_study_of_text_keeps_its_unit(tmp_path: Path) -> None:
     assert "unit" not in addnorm.rank(made_study.finished(tmp_path / "made").path).to_json()
 
 
+@pytest.mark.usefixtures("blank_pictures")
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_the_report_and_the_page_read_the_same_unit(task: Path, tmp_path: Path, language: str) -> None:
     out = tmp_path / "report.html"

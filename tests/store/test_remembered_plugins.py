@@ -40,6 +40,7 @@ def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     remove_plugin("momentum")
 
 
+@pytest.mark.usefixtures("blank_pictures")
 def test_commands_work_without_being_given_it(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = next(path.name for path in trained.iterdir() if path.name.startswith("own-s0"))
     for command in (["explain", "runs"], ["inspect", "runs"], ["generate", f"runs/{run}", "--prompt", "def f("]):

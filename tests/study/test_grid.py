@@ -191,6 +191,7 @@ def test_equal_variants_without_a_grid_are_allowed(write: Callable[[str], Path])
     ]
 
 
+@pytest.mark.usefixtures("blank_pictures")
 def test_plan_counts_the_points_and_a_grid_is_trained_and_ranked(write: Any, tmp_path: Path, capsys: Any) -> None:
     file = write("variants: {base: {}}\ngrid: {training.optimizer.learning_rate: [1e-3, 1e-2]}\n")
     assert main(["plan", str(file)]) == 0
@@ -284,6 +285,7 @@ references: [base]
     def test_mistakes_are_told(self, compare: str, expected: str, write: Callable[[str], Path]) -> None:
         assert expected in refusal(write(DEPTHS + f"compare: {compare}\n"))
 
+    @pytest.mark.usefixtures("blank_pictures")
     def test_pairs_are_frozen_ranked_shown_and_written_again(
         self, write: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:

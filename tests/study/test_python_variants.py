@@ -276,6 +276,7 @@ def test_a_masked_module_sees_all_positions(tmp_path: Path) -> None:
         replace(spec, objective="causal").fitted(257, 16).check(Bytes())
 
 
+@pytest.mark.usefixtures("blank_pictures")
 def test_a_module_whose_probe_raises_is_named_and_stops_nothing(tmp_path: Path, capsys: Any) -> None:
     """It trains, and raises when it is measured, as one does that refuses hooks or another batch."""
     flag = tmp_path / "raise"

@@ -57,6 +57,7 @@ def test_wrong_titles_are_refused(title: str, file: str, capsys: Any) -> None:
     assert "$.variants.base.title: expected" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("blank_pictures")
 def test_the_report_shows_titles_beside_names(tmp_path: Path) -> None:
     folder = made_study.StudyFolder.create(tmp_path / "out", made_study.plan() | {"titles": {"base": "基准 <模型>"}})
     for run in folder.runs():

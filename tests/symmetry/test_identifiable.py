@@ -18,6 +18,7 @@ from addnorm.insight.identifiable import counts_by_variant, gauges, groups_of, i
 from addnorm.store import StudyFolder
 from addnorm.symmetry.counting import learned_numbers
 from addnorm.training.run_spec import run_spec
+from sampled import sampled
 
 SIZES = {"vocab": 11, "width": 8, "depth": 2, "heads": 2, "kv_heads": 1, "hidden": 5, "max_seq": 16}
 
@@ -99,7 +100,8 @@ def test_all_commands_show_one_count(finished: Path, tmp_path: Path, capsys: pyt
 
 
 @pytest.mark.parametrize(
-    ("socket", "kind"), [("residual", "rezero"), ("residual", "gate"), ("scores", "weighted"), ("sink", "logit")]
+    ("socket", "kind"),
+    sampled(2, [("residual", "rezero"), ("residual", "gate"), ("scores", "weighted"), ("sink", "logit")]),
 )
 def test_list_plan_explain_and_ablation_say_the_same_integers(
     socket: str, kind: str, capsys: pytest.CaptureFixture[str]
