@@ -350,7 +350,7 @@ def normalised(system: System, value: Value, axis: int) -> None:
 
 @rule("gt", "ge", "lt", "le", "eq", "ne", "isinf", "isnan", "isfinite")
 def compared(call: Call) -> State:
-    """Whether learned numbers are masked, which no move of them changes. Other comparisons may change along a move."""
+    """The mask of learned numbers, which no move of them changes. Other comparisons may change along a move."""
     if any(not isinstance(each.state, Weight | Fixed) for each in call.operands()):
         raise NoRule
     if "other" in call.named and not bool((call.operand("other").number <= _MASKED).all()):

@@ -45,7 +45,7 @@ def concatenated(call: Call) -> State:
 
 @rule("copy")
 def copied(call: Call) -> State:
-    """What is written over a tensor."""
+    """The state of the tensor that is written over another one."""
     source, shape = call.operand("src"), call.result.shape
     if isinstance(source.state, Weight):
         return Weight(np.broadcast_to(source.state.ids, tuple(shape)))
