@@ -18,7 +18,7 @@ from addnorm.redundancy.execution.observation import Observe
 from addnorm.redundancy.execution.tracked_parameters import TrackedParameter, TrackedParameters
 from addnorm.redundancy.graph.null_space import NullSpace
 from addnorm.redundancy.numeric.null_space_estimate import Case, NullSpaceEstimate, estimate_null_space, largest_effect
-from addnorm.redundancy.numeric.probe import Probe
+from addnorm.redundancy.numeric.probe import NotDifferentiable, Probe
 from addnorm.redundancy.numeric.subspaces import INSIDE, combinations_inside, complement
 
 COUNTED_ALONE = 4096
@@ -92,7 +92,12 @@ def analyse(
     cases = Cases.of(model, inputs, observe)
     probe = Probe(model, tracked, observe)
     if tracked.size <= limit:
-        return count_null_space(probe, cases, claim), cases
+        try:
+            return count_null_space(probe, cases, claim), cases
+        except NotDifferentiable:
+            if claim is None:
+                raise
+            # What gradients do not show, moves still test: no claim is believed unseen.
     return (check_claim(probe, cases, claim) if claim is not None else find_unused(probe, cases)), cases
 
 
