@@ -44,8 +44,8 @@ def is_checkpoint(folder: Path) -> bool:
     """
     if folder.is_file():
         raise InputError(
-            f"{folder}: expected the folder of a run, of a study or of a checkpoint, got a file. Give the folder that holds it, "
-            f"{folder.parent}, if that is one."
+            f"{folder}: expected the folder of a run, of a study or of a checkpoint, got a file. Give its "
+            f"folder, {folder.parent}, if that is one."
         )
     return (folder / CONFIG).is_file()
 
