@@ -312,10 +312,8 @@ def _run_numerical(
     if not cases.fresh:
         log.notes.append("the model rejects random inputs of the same kind, so only the given inputs were tested")
     if size <= limit and not numerical.counted:
-        log.notes.append(
-            "gradients of the model contain NaN or infinity, so the numerical method counted no null directions; it tested the "
-            "claims of the static method by moves"
-        )
+        what = "so the numerical method counted no null directions; it tested the claims of the static method by moves"
+        log.notes.append(f"gradients of the model contain NaN or infinity, {what}")
     if size > limit:
         log.notes.append(
             f"the numerical method counts null directions only up to {limit} scalars, and the model has {size}; it "

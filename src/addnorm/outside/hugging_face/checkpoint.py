@@ -184,7 +184,8 @@ def require_finite(tensors: Iterable[tuple[str, Tensor]], where: Path) -> None:
         InputError: one has such a number.
     """
     for name, tensor in tensors:
-        if tensor.is_floating_point() and not bool((finite := tensor.isfinite()).all()):
+        wide = tensor.is_floating_point() and tensor.itemsize > 1  # numbers of eight bits are refused as quantised ones
+        if wide and not bool((finite := tensor.isfinite()).all()):
             raise InputError(
                 f"{where}: {name}: expected finite numbers, got NaN or infinity in {int((~finite).sum())} of {tensor.numel()}. "
                 "Give a checkpoint from before the divergence, or convert the weights to a wider type again."

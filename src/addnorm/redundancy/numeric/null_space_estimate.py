@@ -44,7 +44,7 @@ from torch import Tensor
 from addnorm.redundancy.algebra.rank import svd
 from addnorm.redundancy.execution.cases import Cases
 from addnorm.redundancy.execution.inputs import Inputs
-from addnorm.redundancy.numeric.probe import NotDifferentiable, Probe
+from addnorm.redundancy.numeric.probe import Probe
 from addnorm.redundancy.numeric.subspaces import (
     INSIDE,
     beyond_claim,
@@ -139,9 +139,6 @@ def jacobian(probe: Probe, cases: Cases, claimed: int = 0) -> tuple[Float64[Tens
 
     Returns:
         The rows, and the number of cases used.
-
-    Raises:
-        NotDifferentiable: a gradient is NaN or infinite.
     """
     generator = torch.Generator().manual_seed(0)
     wanted = probe.tracked.size - claimed + _EXTRA_ROWS
@@ -158,15 +155,10 @@ def jacobian(probe: Probe, cases: Cases, claimed: int = 0) -> tuple[Float64[Tens
             inputs = probe.first_of_batch(inputs, point)
         # Further cases only look for entries that nothing has read. One gradient of a random projection shows which are.
         searching = number >= _FEWEST_CASES and count >= wanted
-        blocks.append(probe.rows(inputs, point, 1 if searching else share, generator))
-        if not bool(blocks[-1].isfinite().all()):
-            raise NotDifferentiable(
-                "expected finite gradients, got NaN or infinity, as autograd gives of a scaled mask of minus infinity or a "
-                "root of zero"
-            )
+        blocks.append(probe.finite_rows(inputs, point, 1 if searching else share, generator))
         read = unread & (blocks[-1] != 0).any(0)
         if searching and bool(read.any()):
-            blocks.append(probe.rows(inputs, point, int(read.sum()) + _EXTRA_ROWS, generator))
+            blocks.append(probe.finite_rows(inputs, point, int(read.sum()) + _EXTRA_ROWS, generator))
         unread &= ~read
         count = sum(map(len, blocks))
         number += 1
