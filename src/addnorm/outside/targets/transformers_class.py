@@ -161,7 +161,7 @@ def unread_fields(cls: Any, content: Mapping[str, Any], part: Any = None) -> lis
     unread = []
     for field, value in content.items():
         inner = config_class.sub_configs.get(field)
-        if isinstance(value, Mapping) and getattr(inner, "model_type", ""):
+        if isinstance(value, Mapping) and bool(getattr(inner, "model_type", "")):
             unread += [f"{field}.{each}" for each in unread_fields(cls, value, inner)]
         elif not (
             value is None or field in known or any(re.fullmatch(each, field) for each in HARMLESS) or _reads(cls, field)
