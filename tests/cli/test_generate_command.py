@@ -82,7 +82,7 @@ def test_wrong_targets_and_prompts_are_told_what_is_wrong(finished, tmp_path, ca
     for folder, part in [
         (finished, "It contains runs; give one of them"),
         (tmp_path / "nowhere", "expected a run with spec.json"),
-        (tmp_path / "bare", "expected token ids, got a text"),
+        (tmp_path / "bare", "expected a tokenizer.json beside the weights"),
         (tmp_path / "own", "'syllables'"),
         (tmp_path / "damaged", "tokenizer.json: expected the tokenizer of the model"),
     ]:

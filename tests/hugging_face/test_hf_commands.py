@@ -147,12 +147,30 @@ def test_terms_and_audit_take_an_exported_run(folders: dict[str, Path], capsys) 
         (["extrapolate", "bert", "--text", "text", "--with", "yarn", "--lengths", "1x"], "yarn"),
         (["extrapolate", "finished", "--text", "text"], "--text: expected a checkpoint as target"),
         (["inspect", "finished", "--text", "text"], "--text: expected together with --terms"),
+        *(
+            (
+                [*command, *options],
+                "model.safetensors: expected the folder of a run, of a study or of a checkpoint, got a file",
+            )
+            for command, options in (
+                (["inspect", "file"], ["--text", "text"]),
+                (["inspect", "file"], []),
+                (["inspect", "file"], ["--terms", "--text", "text"]),
+                (["extrapolate", "file"], ["--text", "text"]),
+                (["generate", "file"], ["--prompt", "a"]),
+            )
+        ),
+        (
+            ["inspect", "nowhere", "--text", "text"],
+            "nowhere: expected the folder of a run, of a study or of a checkpoint",
+        ),
+        (["inspect", "empty", "--text", "text"], "--text: expected a checkpoint as target, got"),
     ],
 )
 def test_a_mistake_is_one_message(
-    arguments: list[str], message: str, folders: dict[str, Path], finished: Path, capsys
+    arguments: list[str], message: str, folders: dict[str, Path], finished: Path, tmp_path: Path, capsys
 ) -> None:
-    places = {**folders, "finished": finished}
+    places = {**folders, "finished": finished, "file": folders["llama"] / "model.safetensors", "empty": tmp_path}
     code, _, err = said(capsys, *(places.get(argument, argument) for argument in arguments))
     assert code == 2
     assert message in " ".join(err.split())

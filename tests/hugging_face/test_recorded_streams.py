@@ -265,3 +265,99 @@ def test_early_exits_of_a_module_of_a_user() -> None:
     assert [each.loss for each in found] == [None] * 4
     assert found[0].divergence == pytest.approx((whole.exp() * (whole - first)).sum(-1).mean().item(), rel=1e-4)
     assert found[-1].divergence == pytest.approx(0, abs=1e-12)
+
+
+class Block(nn.Module):
+    """A layer whose feed-forward branch is a list itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norms, self.fused, self.out = (
+            nn.ModuleList([nn.LayerNorm(8), nn.LayerNorm(8)]),
+            nn.Linear(8, 24),
+            nn.Linear(8, 8),
+        )
+        self.feedforward = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        query, key, value = self.fused(self.norms[0](x)).chunk(3, -1)
+        x = x + self.out(nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True))
+        return x + self.feedforward(self.norms[1](x))
+
+
+class Order(nn.Module):
+    """A module of a user's own whose layers are called in an order of their own."""
+
+    ORDERS: dict[str, tuple[int, list[int]]] = {
+        "one by one": (3, [0, 1, 2]),
+        "one thrice": (1, [0, 0, 0]),
+        "twice through": (2, [0, 1, 0, 1]),
+        "each twice": (2, [0, 0, 1, 1]),
+        "there and back": (3, [0, 1, 2, 1, 0]),
+        "from the last": (3, [2, 1, 0]),
+    }
+
+    def __init__(self, order: str, *, shared_list: bool = False, returns: str = "tensor") -> None:
+        super().__init__()
+        number, self.calls = self.ORDERS[order]
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            self.tokens, self.norm, self.head = nn.Embedding(50, 8), nn.LayerNorm(8), nn.Linear(8, 50)
+            layers = [Block() for _ in range(number)]
+        if shared_list:
+            layers, self.calls = [layers[at] for at in self.calls], [*range(len(self.calls))]
+        self.layers, self.returns = nn.ModuleList(layers), returns
+
+    def exit(self, ids: Tensor, count: int) -> Tensor:
+        x = self.tokens(ids)
+        for at in self.calls[:count]:
+            x = self.layers[at](x)
+        return self.head(self.norm(x))
+
+    def forward(self, ids: Tensor) -> Any:
+        logits = self.exit(ids, len(self.calls))
+        return {"logits": logits, "loss": None} if self.returns == "dict" else logits
+
+
+@pytest.mark.parametrize("returns", ["tensor", "dict"])
+@pytest.mark.parametrize("shared_list", [False, True])
+@pytest.mark.parametrize("order", Order.ORDERS)
+def test_layers_that_are_called_again_are_counted_again(order: str, shared_list: bool, returns: str) -> None:
+    model = Order(order, shared_list=shared_list, returns=returns).double().eval()
+    found = addnorm.early_exits(model, tokens(), tokens())
+    with torch.no_grad():
+        expected = [model.exit(tokens(), count).log_softmax(-1) for count in range(len(model.calls) + 1)]
+    assert [each.layers for each in found] == [*range(len(expected))]
+    assert [each.loss for each in found] == [
+        pytest.approx(-made.gather(-1, tokens()[..., None]).mean().item(), abs=1e-12) for made in expected
+    ]
+    matrix = addnorm.depth_matrix(model, tokens())
+    assert len(matrix.sources) == 1 + 2 * len(model.calls)
+    assert torch.allclose(matrix.weights[-1], torch.ones(len(matrix.sources), dtype=torch.float64))
+    assert torch.allclose(matrix.shares.sum(1), torch.ones(len(matrix.reads), dtype=torch.float64))
+
+
+def test_shared_layers_of_a_class_are_layers() -> None:
+    sizes = {"vocab_size": 50, "embedding_size": 8, "hidden_size": 8, "intermediate_size": 16, "num_attention_heads": 2}
+    model = transformers.AlbertForMaskedLM(transformers.AlbertConfig(**sizes, num_hidden_layers=4)).eval()
+    assert [each.layers for each in addnorm.early_exits(model, tokens())] == [0, 1, 2, 3, 4]
+    assert len(addnorm.depth_matrix(model, tokens()).reads) == 9
+
+
+class Unlisted(Encoder):
+    """Layers as attributes; their branches are lists of matrices."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        del self.layers
+        self.first, self.second = Block(), Block()
+
+    def forward(self, ids: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.second(self.first(self.tokens(ids))))
+        return logits
+
+
+@pytest.mark.parametrize("of", [addnorm.depth_matrix, addnorm.identities, addnorm.early_exits])
+def test_a_branch_that_is_a_list_is_no_list_of_layers(of: Any) -> None:
+    with pytest.raises(InputError, match="Unlisted: expected a model with a list of layers"):
+        of(Unlisted(), tokens())

@@ -29,6 +29,7 @@ from addnorm.outside.hugging_face.conversion import spec_of
 from addnorm.outside.hugging_face.loading import can_load
 from addnorm.outside.hugging_face.unused import _GENERATION, HARMLESS
 from addnorm.outside.targets import resolve
+from addnorm.outside.targets.checkpoint import load_checkpoint
 
 SIZES: dict[str, Any] = {
     "vocab_size": 50,
@@ -218,6 +219,75 @@ def test_narrow_numbers_are_quantised_weights(dtype: torch.dtype, tmp_path: Path
     name = "model.layers.0.mlp.up_proj.weight"
     add(tmp_path, {name: load_file(tmp_path / "model.safetensors")[name].to(dtype)})
     both_refuse(tmp_path, r"expected numbers of 16 bits or more, got .*: quantised weights")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "number", "dtype"),
+    [
+        ("llama", "model.layers.1.self_attn.q_proj.weight", float("nan"), torch.float32),
+        ("qwen2", "model.layers.0.self_attn.k_proj.bias", float("-inf"), torch.float32),
+        ("gpt2", "transformer.wte.weight", float("nan"), torch.bfloat16),
+        ("gpt_neox", "gpt_neox.final_layer_norm.bias", float("inf"), torch.float16),
+        ("bert", "bert.embeddings.LayerNorm.weight", float("nan"), torch.float32),
+    ],
+)
+def test_a_number_that_is_not_finite_is_named(
+    kind: str, name: str, number: float, dtype: torch.dtype, tmp_path: Path
+) -> None:
+    saved(tmp_path, kind).to(dtype).save_pretrained(tmp_path)
+    tensor = load_file(tmp_path / "model.safetensors")[name]
+    tensor.view(-1)[1] = number
+    add(tmp_path, {name: tensor})
+    for load in (addnorm.load_hf, load_checkpoint):  # the second is that of `inspect` of any class
+        with pytest.raises(InputError, match=rf"{name}: expected finite numbers, got .* in 1 of {tensor.numel()}\."):
+            load(tmp_path)
+
+
+def test_a_shipped_class_with_a_number_that_is_not_finite_is_named(tmp_path: Path) -> None:
+    # torch's attention gives rows of zeros where scores are NaN, so that such a model has finite logits.
+    foreign = transformers.SmolLM3ForCausalLM(transformers.SmolLM3Config(**SIZES, pad_token_id=0))
+    foreign.model.layers[1].self_attn.q_proj.weight.data[0, 0] = float("nan")
+    foreign.save_pretrained(tmp_path)
+    with pytest.raises(InputError, match=r"q_proj\.weight: expected finite numbers"):
+        addnorm.load_hf(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("cls", "fields", "unread"),
+    [
+        ("MistralForCausalLM", {"sliding_windw": 4}, ["sliding_windw"]),
+        ("MistralForCausalLM", {"attn_logit_softcapping": 5.0, "unsloth_version": "1"}, ["attn_logit_softcapping"]),
+        ("LlamaForCausalLM", {"rope_parameters": None, "rope_theta": 5e5, "torch_dtype": "float32"}, []),
+        ("LlamaForCausalLM", {"rope_theta": 5e5, "num_labels": 2}, ["rope_theta"]),  # rope_parameters has another one
+        (
+            "LlamaForCausalLM",
+            {"rope_scalin": {"rope_type": "linear"}, "embed_scale": 2.0},
+            ["rope_scalin", "embed_scale"],
+        ),
+        ("Gemma2ForCausalLM", {"final_logit_softcap": 9.0}, ["final_logit_softcap"]),
+        ("DebertaV2ForMaskedLM", {"position_buckets": 8, "share_att_keys": True}, ["share_att_keys"]),
+    ],
+)
+def test_a_field_that_a_class_does_not_read_is_named(
+    cls: str, fields: dict[str, Any], unread: list[str], tmp_path: Path
+) -> None:
+    model = getattr(transformers, cls)
+    sizes = {**SIZES, "head_dim": 4} if cls.startswith("Gemma") else ALL_HEADS if cls.startswith("Deb") else SIZES
+    model(model.config_class(**sizes)).save_pretrained(tmp_path)
+    rewrite(tmp_path, fields)
+    notes = [note for note in resolve(tmp_path).notes if "config.json" in note]
+    assert len(notes) == bool(unread)
+    for note in notes:
+        assert f"got {', '.join(unread)}, which neither it nor the class reads" in note
+
+
+def test_a_field_of_a_part_is_named(tmp_path: Path) -> None:
+    parts = {f"{part}_config": {**ALL_HEADS, "projection_dim": 8} for part in ("text", "vision")}
+    parts["vision_config"] |= {"image_size": 8, "patch_size": 4}
+    transformers.CLIPModel(transformers.CLIPConfig(**parts, projection_dim=8)).save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    rewrite(tmp_path, {"vision_config": config["vision_config"] | {"patch_sizes": 2}})
+    assert any("got vision_config.patch_sizes, which" in note for note in resolve(tmp_path).notes)
 
 
 def both_refuse(folder: Path, words: str) -> None:

@@ -302,3 +302,36 @@ def test_a_given_mapping_is_kept() -> None:
     )
     assert not result  # a wrong one shows
     assert any(pair.how == "given" for pair in result.pairs)
+
+
+class Hidden(nn.Module):
+    """Causal attention whose mask no file holds, in one of several forms."""
+
+    FORMS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+        "products, as in GPT-1": lambda scores, seen: scores * seen - 1e4 * (1 - seen),
+        "the largest number": lambda scores, seen: scores + (1 - seen) * torch.finfo(torch.float32).min,
+        "exponents": lambda scores, seen: scores + 1e6 * (seen - 1),
+        "logarithm": lambda scores, seen: scores + seen.log(),
+        "distances": lambda scores, seen: scores - 1e5 * (1 - seen) - seen.cumsum(-1).flip(-1),
+    }
+
+    def __init__(self, form: str, eps: float = 1e-5) -> None:
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            self.embedding, self.qkv, self.head = nn.Embedding(50, 16), nn.Linear(16, 48), nn.Linear(16, 50)
+        self.norm, self.form = nn.LayerNorm(16, eps=eps), form
+        self.register_buffer("seen", torch.ones(9, 9).tril(), persistent=False)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.embedding(ids)
+        query, key, value = self.qkv(x).chunk(3, -1)
+        return self.head(self.norm(x + self.FORMS[self.form](query @ key.mT, self.seen).softmax(-1) @ value))
+
+
+@pytest.mark.parametrize("form", Hidden.FORMS)
+def test_the_ones_of_a_mask_excuse_no_difference(form: str) -> None:
+    assert addnorm.equal_to(Hidden(form), Hidden(form), tokens())
+    other = addnorm.equal_to(Hidden(form), Hidden(form, eps=3e-5), tokens())
+    assert other.first_difference is not None
+    assert (other.first_difference.what, other.first_difference.theirs) == ("output", "norm")

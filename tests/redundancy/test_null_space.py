@@ -9,6 +9,7 @@ from addnorm.redundancy.algebra.linear_map import LinearMap, dense, identity
 from addnorm.redundancy.algebra.rank import null_space, rank
 from addnorm.redundancy.execution.tracked_parameters import TrackedParameter, TrackedParameters
 from addnorm.redundancy.graph.null_space import NullSpace
+from addnorm.redundancy.numeric.numerical_analysis import _sparse_null_space
 from addnorm.redundancy.rewriting.folds import compensations
 
 
@@ -120,3 +121,23 @@ def test_null_space_of_known_rank() -> None:
         assert np.abs(matrix @ null).max(initial=0) < 1e-12
         assert np.allclose(null.T @ null, np.eye(columns - known))
     assert np.array_equal(null_space(np.zeros((0, 3))), np.eye(3))
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("error", [1e-12, 1e-9, 1e-8, 2e-8, 3e-8])
+def test_sparse_vectors_of_a_measured_space_span_it(error: float, seed: int) -> None:
+    # Each vector is exact for its own few parameters; together they have to be a basis, or a rewrite that solves for one
+    # divides by the error with which gradients measured the space.
+    draws = torch.Generator().manual_seed(seed)
+    moved = [(0,), (3,), (0, 1), (1, 2), (2, 3), (3, 4), (1, 4, 5), (0, 2, 5), (0, 1, 2, 3)]
+    vectors = torch.zeros(24, len(moved), dtype=torch.float64)
+    for column, parameters in enumerate(moved):
+        for at in parameters:
+            vectors[4 * at : 4 * at + 4, column] = torch.randn(4, generator=draws, dtype=torch.float64)
+    exact = torch.linalg.qr(vectors).Q
+    measured = torch.linalg.qr(exact + error * torch.randn(exact.shape, generator=draws, dtype=torch.float64)).Q
+    basis = _sparse_null_space(tracked(**{f"p{at}": 4 for at in range(6)}), measured).basis().double()
+    assert basis.shape == (len(moved), 24)
+    assert float(torch.linalg.svdvals(basis)[-1]) > 0.01
+    span = torch.linalg.qr(basis.T).Q
+    assert float((exact - span @ (span.T @ exact)).abs().max()) < 1e3 * error + 1e-12

@@ -286,3 +286,55 @@ def test_the_graph_of_a_failed_export_is_printed_only_when_asked_for(
     printed = capfd.readouterr().err
     assert ("torch.ops.aten" in printed) == asked
     assert "called" in printed
+
+
+class Centred(nn.Module):
+    """Scores from which a part of their own row is subtracted, so that shifts by unknown numbers cancel."""
+
+    def __init__(self, part: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.query, self.key, self.part = nn.Linear(4, 4), nn.Linear(4, 4), part
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores = self.query(x) @ self.key(x).mT
+        return (scores - self.part(scores)).tanh().softmax(-1)
+
+
+@pytest.mark.parametrize(
+    ("part", "free"),
+    [
+        (lambda s: s.mean(-1, keepdim=True), 4),
+        (lambda s: s.amax(-1, keepdim=True), 4),
+        (lambda s: s[..., :1], 4),
+        (lambda s: s.flip(-1), 4),
+        (lambda s: s.mean(-2, keepdim=True), 0),
+        (lambda s: s.mean((-2, -1), keepdim=True), 0),
+    ],
+    ids=["mean", "maximum", "first", "flipped", "other axis", "both axes"],
+)
+def test_scores_less_a_part_of_themselves_are_audited(part: Callable[[Tensor], Tensor], free: int) -> None:
+    result = addnorm.audit(seeded(Centred, part), data(3, 5, 4))
+    key = result.finding("key.bias")
+    assert not key.contradicted
+    assert free in (key.redundant_dof, 4 if key.verdict == "unproved" else 0)
+    assert result.strip()[1].passed
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda y: (y - y.detach()).abs().sqrt() + y,
+        lambda y: torch.where(y > 99.0, (y * 0).log(), y),
+        lambda y: y + (y * 0).norm(dim=-1, keepdim=True).sqrt(),
+        lambda y: y.softmax(-1) + (torch.finfo(y.dtype).min * y.detach().abs().exp() * 9 * y.exp()).exp(),
+        lambda y: torch.where(y < 900.0, y, y.exp() * y.double().mul(1e300).exp()),
+    ],
+    ids=["root of zero", "unread logarithm", "root of a norm", "infinite mask", "unread overflow"],
+)
+def test_gradients_that_are_nan_leave_the_proof_and_the_moves(made: Callable[[Tensor], Tensor]) -> None:
+    model = nn.Sequential(Returns(), nn.LayerNorm(4), Returns(made))
+    result = addnorm.audit(model, data(3, 5, 4))
+    assert any("contain NaN or infinity, so the numerical method counted no" in note for note in result.notes)
+    first = result.finding("0.linear.bias")
+    assert (first.redundant_dof, first.verdict) == (1, "partly redundant")  # the norm subtracts the mean
+    assert result.strip()[1].passed

@@ -48,10 +48,16 @@ def command(options: Options) -> int:
     from addnorm.model.generation import generate
 
     model, trained = _loaded(options)
+    if model.read_tokenizer is None:
+        raise InputError(
+            f"{options.target}: expected a tokenizer.json beside the weights, which turns --prompt into token ids, got none. "
+            "Copy the one that belongs to them (AutoTokenizer.from_pretrained(NAME).save_pretrained(FOLDER) writes it), or "
+            "call addnorm.generate with token ids."
+        )
     tokens = options.tokens
     if tokens is None:
         # A table of positions ends at max_seq, and every model gets worse beyond the length that it was trained with.
-        used = 0 if model.read_tokenizer is None else len(model.read_tokenizer().encode(options.prompt))
+        used = len(model.read_tokenizer().encode(options.prompt))
         tokens = min(_TOKENS, max(model.spec.max_seq - used, 1))
     text = generate(
         model,

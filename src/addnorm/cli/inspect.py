@@ -76,7 +76,8 @@ def command(options: Options) -> int:
         return show_terms(options.target, options.four_terms, to=options.to, name=options.name, json=options.json)
     given = options.four_terms
     checkpoint = is_checkpoint(options.target)
-    require_unused(given, besides=("text", "length") if checkpoint else ())
+    ours = any((options.target / name).is_file() for name in ("spec.json", "study.json"))
+    require_unused(given, besides=() if ours else ("text", "length"))
     measured = addnorm.inspect(
         options.target,
         sequences=options.sequences,

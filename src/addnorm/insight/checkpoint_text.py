@@ -77,8 +77,12 @@ def require_no_text(path: Path, **given: object) -> None:
     """Require that options of checkpoints are not given for runs.
 
     Raises:
-        InputError: one is given.
+        InputError: one is given, or there is no such folder.
     """
+    if not path.is_dir():
+        raise InputError(
+            f"{path}: expected the folder of a run, of a study or of a checkpoint, got no such folder. Check the path."
+        )
     for name, value in given.items():
         if value is not None:
             raise InputError(

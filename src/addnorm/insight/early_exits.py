@@ -26,7 +26,7 @@ class ModelExit:
     """The model that ends after some of its layers: its final norm and head read the stream there."""
 
     layers: int
-    """Number of layers that have run; 0 for the embeddings alone."""
+    """Number of layers that have run, each as often as it is called; 0 for the embeddings alone."""
     divergence: float
     """Kullback-Leibler divergence of its predictions from those of the whole model, mean over positions, in nats."""
     agreement: float
@@ -102,13 +102,13 @@ def _of_others(model: nn.Module, tokens: Tensor) -> Iterator[tuple[int, Tensor]]
             stack.callback(begin.remove)
             stack.callback(end.remove)
         whole = logits_of(model, tokens)
-    entry = _streams(entries[0])[0]
+    entry, calls = _streams(entries[0])[0], len(outputs)
     if [each.shape for each in _streams(outputs[0])] == [entry.shape]:
         outputs.insert(0, tree_map(lambda value: entry if isinstance(value, Tensor) else value, outputs[0]))
-    for number, output in zip(range(len(layers), -1, -1), reversed(outputs), strict=False):
+    for number, output in zip(range(calls, -1, -1), reversed(outputs), strict=False):
         with returning(layers, output):  # the whole of it: some layers return more than the stream
             logits = logits_of(model, tokens)
-        if number == len(layers) and not torch.allclose(logits, whole, rtol=1e-3, atol=1e-5):
+        if number == calls and not torch.allclose(logits, whole, rtol=1e-3, atol=1e-5):
             raise InputError(
                 f"{type(model).__name__}: expected logits that its last layer's output makes, got others: something else "
                 "reaches them. `addnorm.inspect` measures a model layer by layer without exits."

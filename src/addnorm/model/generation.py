@@ -80,8 +80,8 @@ def generate(
     if isinstance(tokens, str):
         if model.read_tokenizer is None:
             raise InputError(
-                "generate: expected token ids, got a text for a model that was not loaded together with a tokenizer. Use "
-                "addnorm.load of an exported run, or encode the text."
+                "generate: expected token ids, got a text for a model that was not loaded together with a tokenizer. "
+                "Load one with a tokenizer.json beside its weights (addnorm.load, addnorm.load_hf), or encode the text."
             )
         tokenizer = model.read_tokenizer()
         ids = torch.tensor(tokenizer.encode(tokens)[None], dtype=torch.int64, device=model.embedding.weight.device)

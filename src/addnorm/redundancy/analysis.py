@@ -311,6 +311,9 @@ def _run_numerical(
             return None, ()
     if not cases.fresh:
         log.notes.append("the model rejects random inputs of the same kind, so only the given inputs were tested")
+    if size <= limit and not numerical.counted:
+        what = "so the numerical method counted no null directions; it tested the claims of the static method by moves"
+        log.notes.append(f"gradients of the model contain NaN or infinity, {what}")
     if size > limit:
         log.notes.append(
             f"the numerical method counts null directions only up to {limit} scalars, and the model has {size}; it "

@@ -150,13 +150,13 @@ _PLAIN = _Plain()
 
 
 def logits_of(module: nn.Module, tokens: Tensor) -> Tensor:
-    """The logits of a module's output, which is a tensor or has a field `logits`.
+    """The logits of a module's output, which is a tensor, or has a field or a key `logits`.
 
     Raises:
         InputError: it is neither.
     """
     output: Any = module(tokens)
-    logits = getattr(output, "logits", output)
+    logits = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", output)
     if not isinstance(logits, Tensor):
         raise InputError(
             f"{type(module).__name__}: expected logits [batch, seq, vocab], or an output with `logits`, got "

@@ -55,7 +55,8 @@ def recorded_reads(model: nn.Module, tokens: Tensor) -> RecordedReads:
 
 
 def layer_paths(model: nn.Module, tokens: Tensor) -> list[str]:
-    """Find the paths of the layers: the outermost list of modules of which at least two are called, in order.
+    """Find the paths of the layers: the outermost list of modules of which at least two are called, in order, or one twice, as
+    in ALBERT.
 
     Raises:
         InputError: there is none.
@@ -63,13 +64,16 @@ def layer_paths(model: nn.Module, tokens: Tensor) -> list[str]:
     called: list[str] = []
     with ExitStack() as stack, torch.no_grad():
         for path, module in model.named_modules():
-            if path.rpartition(".")[2].isdigit():
+            # Matrices and norms may stand in lists too, as those of a feed-forward branch do; no layer is one of torch's own
+            # modules without modules inside.
+            plain = type(module).__module__.startswith("torch.nn.") and not any(module.children())
+            if path.rpartition(".")[2].isdigit() and not plain:
                 stack.callback(module.register_forward_pre_hook(lambda *_, path=path: called.append(path)).remove)
         _run(model, tokens)
     lists: dict[str, list[str]] = defaultdict(list)
-    for path in dict.fromkeys(called):
+    for path in called:
         lists[path.rpartition(".")[0]].append(path)
-    several = {parent: paths for parent, paths in lists.items() if len(paths) > 1}
+    several = {parent: list(dict.fromkeys(paths)) for parent, paths in lists.items() if len(paths) > 1}
     if not several:
         raise InputError(
             f"{type(model).__name__}: expected a model with a list of layers that are called one after the other, such as an "

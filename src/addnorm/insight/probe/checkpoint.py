@@ -12,7 +12,8 @@ from addnorm.insight.flow.checkpoint import inspect_text
 from addnorm.insight.flow.measure import Windows
 from addnorm.insight.flow.runs import Settings
 from addnorm.insight.probe import notes_of, probe
-from addnorm.outside.targets.checkpoint import load_checkpoint
+from addnorm.outside.hugging_face.checkpoint import read_config
+from addnorm.outside.targets.checkpoint import load_checkpoint, unread_note
 from addnorm.training.numerics import device_here
 from addnorm.words import Sentence, say
 
@@ -28,7 +29,9 @@ def probe_checkpoint(folder: Path, text: Path | None, length: int | None, settin
     """
     if text is None:
         held_text(folder, text, vocab=0, masked=False)  # says so, before the model is loaded
-    model, absent = _reader(load_checkpoint(folder))
+    whole = load_checkpoint(folder)
+    model, absent = _reader(whole)
+    absent += unread_note(type(whole), read_config(folder))
     _require_tokens(folder, model)
     vocab = _vocab(model)
     longest = getattr(getattr(model, "config", None), "max_position_embeddings", None)

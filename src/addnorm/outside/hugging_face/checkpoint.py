@@ -37,7 +37,16 @@ _QUANTISED = re.compile(
 
 
 def is_checkpoint(folder: Path) -> bool:
-    """True for a folder with a config.json."""
+    """True for a folder with a config.json.
+
+    Raises:
+        InputError: it is a file.
+    """
+    if folder.is_file():
+        raise InputError(
+            f"{folder}: expected the folder of a run, of a study or of a checkpoint, got a file. Give its "
+            f"folder, {folder.parent}, if that is one."
+        )
     return (folder / CONFIG).is_file()
 
 
@@ -162,6 +171,25 @@ def weight_types(folder: Path) -> dict[str, str]:
                 "the checkpoint that they were made of."
             )
     return types
+
+
+def require_finite(tensors: Iterable[tuple[str, Tensor]], where: Path) -> None:
+    """Require weights without NaN and infinity, with which some kernels still give finite logits.
+
+    Args:
+        tensors: with their names.
+        where: file of the weights.
+
+    Raises:
+        InputError: one has such a number.
+    """
+    for name, tensor in tensors:
+        wide = tensor.is_floating_point() and tensor.itemsize > 1  # numbers of eight bits are refused as quantised ones
+        if wide and not bool((finite := tensor.isfinite()).all()):
+            raise InputError(
+                f"{where}: {name}: expected finite numbers, got NaN or infinity in {int((~finite).sum())} of {tensor.numel()}. "
+                "Give a checkpoint from before the divergence, or convert the weights to a wider type again."
+            )
 
 
 def advice_on_missing(missing: Iterable[str], names: Collection[str]) -> str:

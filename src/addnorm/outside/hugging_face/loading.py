@@ -12,7 +12,7 @@ from addnorm.data.tokenizers import stored_tokenizer
 from addnorm.errors import InputError, did_you_mean
 from addnorm.model.spec import ModelSpec
 from addnorm.model.transformer import Transformer
-from addnorm.outside.hugging_face.checkpoint import CONFIG, read_config, read_weights
+from addnorm.outside.hugging_face.checkpoint import CONFIG, read_config, read_weights, require_finite
 from addnorm.outside.hugging_face.classes import CLASSES, ForeignClass
 from addnorm.outside.hugging_face.conversion import meta_model, parameters_of, spec_of
 from addnorm.outside.hugging_face.own_class import ARCHITECTURES, MODEL_TYPE, PREFIX, spec_in
@@ -37,8 +37,8 @@ def load_hf(folder: str | Path, *, plugins: Sequence[str | Path] = ()) -> Transf
         The model; its parameters have the type of the checkpoint, or float32 if that type is narrower.
 
     Raises:
-        InputError: another architecture, a setting that no model here has, missing or other weights, a field or a tensor
-            that may make it another model, or a plugin of the spec that is not loaded.
+        InputError: another architecture, a setting that no model here has, missing or other weights, NaN or infinity in them,
+            a field or a tensor that may make it another model, or a plugin of the spec that is not loaded.
 
     Example:
         >>> model = addnorm.preset("llama", vocab=64, width=32, depth=2, heads=4, hidden=64, max_seq=16).build(seed=0)
@@ -55,6 +55,7 @@ def load_hf(folder: str | Path, *, plugins: Sequence[str | Path] = ()) -> Transf
     else:
         spec, cls = hf_spec(folder)
         weights, where = read_weights(folder)
+        require_finite(weights.items(), where)
         model = _model(spec, _parameters(cls, spec, weights, where), where)
     if (folder / TOKENIZER).exists():
         model.read_tokenizer = partial(stored_tokenizer, folder)

@@ -8,6 +8,7 @@ import functools
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from addnorm.outside.hugging_face.checkpoint import (
     FLOATS,
     advice_on_missing,
     plain_config,
+    require_finite,
     require_weights,
     weight_types,
     weights_file,
@@ -38,11 +40,13 @@ from addnorm.outside.targets.transformers_class import (
     model_class,
     quiet_transformers,
     raised_as_input_error,
+    unread_fields,
 )
 from addnorm.redundancy.execution.copies import copy_of
 from addnorm.redundancy.execution.inputs import bind
 from addnorm.redundancy.execution.memory import needed_bytes
 from addnorm.redundancy.rewriting.removal import remove, set_to_none, set_to_zeros
+from addnorm.words import Sentence, say
 
 _HARMLESS = re.compile(
     r"(^|\.)(pooler\..+|seq_relationship\..+|position_ids|inv_freq|(attn|attention)\.(masked_)?bias)$"
@@ -65,19 +69,29 @@ def checkpoint_target(folder: Path, given: Mapping[str, Any] | None, memory: int
     _require_plain(folder, content)
     name = _architecture(folder, content)
     weights = require_weights(folder).name
+    cls, config = _class_and_config(folder, name)
+    without_effect = unread_note(cls, content)
     if memory is not None:
-        cls, config = _class_and_config(folder, name)
         with quiet_transformers(), raised_as_input_error(f"{folder} cannot be loaded as {name}"):
             needed = needed_bytes(num_parameters(cls, config))
         if needed > memory:
-            return configuration_target(str(folder), "checkpoint", cls, config, given, memory)
+            target = configuration_target(str(folder), "checkpoint", cls, config, given, memory)
+            return replace(target, notes=(*target.notes, *map(str, without_effect)))
     model, ignored = _loaded(folder, name, weights)
     _require_unrelated(model, ignored, folder / weights)
     inputs, notes = (make_inputs(given, model), ()) if given is not None else example_inputs(model)
     notes = (f"weights: {weights}", *([f"{name} ignores {some(ignored)} of {weights}"] if ignored else []), *notes)
+    notes += (*map(str, without_effect),)
     gone = _without_removed(model, folder / weights, inputs)
     notes += (f"{some(gone)} removed by `addnorm audit --strip`, which the file holds as zeros",) if gone else ()
     return Target(name=str(folder), model=model, inputs=inputs, kind="checkpoint", notes=notes)
+
+
+def unread_note(cls: Any, content: Mapping[str, Any]) -> list[Sentence]:
+    """A sentence about the fields of config.json that the class does not read, if there are any."""
+    with quiet_transformers(), raised_as_input_error(f"{CONFIG} cannot be read as {cls.__name__}"):
+        unread = unread_fields(cls, content)
+    return [say("unread_fields", name=cls.config_class.__name__, fields=", ".join(unread))] if unread else []
 
 
 def _without_removed(model: nn.Module, weights: Path, inputs: Any) -> tuple[str, ...]:
@@ -101,7 +115,8 @@ def load_checkpoint(folder: Path) -> nn.Module:
     """Load the model in a folder by its class of Transformers, in the dtype of its weights and in evaluation mode.
 
     Raises:
-        InputError: as `checkpoint_target`, or the class does not read some of the weights, which may make it another model.
+        InputError: as `checkpoint_target`, or the class does not read some of the weights, which may make it another model, or
+            they hold NaN or infinity.
     """
     content = plain_config(folder)
     _require_plain(folder, content)
@@ -113,6 +128,7 @@ def load_checkpoint(folder: Path) -> nn.Module:
             f"{weights}: expected the weights of {name} with the sizes of config.json, got also {some(ignored)}, which it does "
             "not read. config.json and weights must belong to one model."
         )
+    require_finite(model.named_parameters(), weights)
     return model
 
 

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from addnorm.errors import InputError, did_you_mean
+from addnorm.outside.hugging_face.unused import HARMLESS
 from addnorm.outside.targets.example_inputs import example_inputs
 from addnorm.outside.targets.input_spec import make_inputs
 from addnorm.outside.targets.shrinking import num_parameters, shrunk_config
@@ -145,6 +146,33 @@ def _reads(cls: Any, field: str) -> bool:
     except (OSError, TypeError):
         return False
     return field.isidentifier() and re.search(rf"config\.{field}\b|config, ['\"]{field}['\"]", source) is not None
+
+
+def unread_fields(cls: Any, content: Mapping[str, Any], part: Any = None) -> list[str]:
+    """Paths of the fields of a config.json that neither the class's configuration nor its code reads, such as a misspelt one.
+
+    Args:
+        cls: the class of the model.
+        content: of config.json, or of one of its parts.
+        part: the configuration of that part; None for that of the class.
+    """
+    config_class = part or cls.config_class
+    known = {*config_class().to_dict(), *config_class.attribute_map}
+    unread = []
+    for field, value in content.items():
+        inner = config_class.sub_configs.get(field)
+        if isinstance(value, Mapping) and bool(getattr(inner, "model_type", "")):
+            unread += [f"{field}.{each}" for each in unread_fields(cls, value, inner)]
+        elif not (
+            value is None or field in known or any(re.fullmatch(each, field) for each in HARMLESS) or _reads(cls, field)
+        ):
+            # Names of earlier versions are read into others. A field that is kept and nothing else is read by nobody.
+            with_it, without = (
+                config_class.from_dict({name: each for name, each in content.items() if name != left}).to_dict()
+                for left in (None, field)
+            )
+            unread += [field] if with_it | {field: None} == without | {field: None} else []
+    return unread
 
 
 def _require_size(name: str, cls: Any, config: Any) -> None:

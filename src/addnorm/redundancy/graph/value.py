@@ -12,7 +12,7 @@ from addnorm.redundancy.graph.reshaping import concatenated
 from addnorm.redundancy.graph.shift import Shift, broadcast, zero_shift
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # equal if identical: torch compares tensors entry by entry, which is no truth value
 class DataShift:
     """A shift whose numbers depend on the data; only its source is known.
 

@@ -155,10 +155,10 @@ def jacobian(probe: Probe, cases: Cases, claimed: int = 0) -> tuple[Float64[Tens
             inputs = probe.first_of_batch(inputs, point)
         # Further cases only look for entries that nothing has read. One gradient of a random projection shows which are.
         searching = number >= _FEWEST_CASES and count >= wanted
-        blocks.append(probe.rows(inputs, point, 1 if searching else share, generator))
+        blocks.append(probe.finite_rows(inputs, point, 1 if searching else share, generator))
         read = unread & (blocks[-1] != 0).any(0)
         if searching and bool(read.any()):
-            blocks.append(probe.rows(inputs, point, int(read.sum()) + _EXTRA_ROWS, generator))
+            blocks.append(probe.finite_rows(inputs, point, int(read.sum()) + _EXTRA_ROWS, generator))
         unread &= ~read
         count = sum(map(len, blocks))
         number += 1

@@ -18,7 +18,7 @@ from addnorm.redundancy.execution.observation import Observe
 from addnorm.redundancy.execution.tracked_parameters import TrackedParameter, TrackedParameters
 from addnorm.redundancy.graph.null_space import NullSpace
 from addnorm.redundancy.numeric.null_space_estimate import Case, NullSpaceEstimate, estimate_null_space, largest_effect
-from addnorm.redundancy.numeric.probe import Probe
+from addnorm.redundancy.numeric.probe import NotDifferentiable, Probe
 from addnorm.redundancy.numeric.subspaces import INSIDE, combinations_inside, complement
 
 COUNTED_ALONE = 4096
@@ -29,6 +29,9 @@ n gradients and O(n³) operations."""
 _GRADIENTS = 8
 _MOST_SETS = 1500
 """Largest number of parameter sets of one size that are tried."""
+_APART = 1e-3
+"""Least sine between a null vector of few parameters and those before it. Null vectors are measured, where gradients are weak
+only to some 1e-6: a nearer one would add that error as a direction, in place of a true one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +95,12 @@ def analyse(
     cases = Cases.of(model, inputs, observe)
     probe = Probe(model, tracked, observe)
     if tracked.size <= limit:
-        return count_null_space(probe, cases, claim), cases
+        try:
+            return count_null_space(probe, cases, claim), cases
+        except NotDifferentiable:
+            if claim is None:
+                raise
+            # What gradients do not show, moves still test: no claim is believed unseen.
     return (check_claim(probe, cases, claim) if claim is not None else find_unused(probe, cases)), cases
 
 
@@ -287,7 +295,7 @@ def _sparse_null_space(tracked: TrackedParameters, null: Float64[Tensor, "move n
                 break
             inside = combinations_inside(null, torch.cat([places[name] for name in names]))
             # Vectors inside fewer parameters are combinations here too; only what they do not span is new.
-            new = complement(inside, separated)
+            new = complement(inside, separated, _APART)
             if not new.shape[1]:
                 continue
             _add_free_vectors(maps, block, null @ new, {name: places[name] for name in names})

@@ -185,6 +185,22 @@ class Probe:
             scale = _scale(output.detach())
             return torch.cat([self._gradients(output, some) / scale for some in projections.split(at_once)])
 
+    def finite_rows(
+        self, inputs: Inputs, point: int, count: int, generator: torch.Generator
+    ) -> Float64[Tensor, "projection move"]:
+        """Return `rows`.
+
+        Raises:
+            NotDifferentiable: a gradient is NaN or infinite.
+        """
+        rows = self.rows(inputs, point, count, generator)
+        if not bool(rows.isfinite().all()):
+            raise NotDifferentiable(
+                "expected finite gradients, got NaN or infinity, as autograd gives of a scaled mask of minus infinity or a "
+                "root of zero"
+            )
+        return rows
+
     def _differentiable_output(self, inputs: Inputs) -> ObservedNumbers:
         try:
             return self.output(inputs)

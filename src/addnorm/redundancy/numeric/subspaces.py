@@ -73,8 +73,9 @@ def beyond_claim(
     return left[:, values > INSIDE]
 
 
-def complement(space: Tensor, removed: Tensor) -> Tensor:
-    """Return the part of a subspace that is orthogonal, inside it, to its intersection with another one."""
+def complement(space: Tensor, removed: Tensor, apart: float = INSIDE) -> Tensor:
+    """Return the part of a subspace that is orthogonal, inside it, to its intersection with another one; directions that are
+    nearer to it than the sine `apart` count as lying in it."""
     if not removed.shape[1] or not space.shape[1]:
         return space
     left, values, _ = svd(space.T @ removed, full_matrices=True)
@@ -82,4 +83,4 @@ def complement(space: Tensor, removed: Tensor) -> Tensor:
     # Sines of the angles, measured as lengths: a cosine near one has lost the digits of the angle.
     shared = space @ left[:, : len(values)]
     sines[: len(values)] = torch.linalg.vector_norm(shared - removed @ (removed.T @ shared), dim=0)
-    return space @ left[:, sines > INSIDE]
+    return space @ left[:, sines > apart]

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from addnorm.errors import InputError, did_you_mean
-from addnorm.outside.hugging_face.checkpoint import CONFIG, require_weights
+from addnorm.outside.hugging_face.checkpoint import CONFIG, require_finite, require_weights
 from addnorm.outside.hugging_face.shipped import ShippedClass, gemma, one_stream, several_streams
 from addnorm.outside.hugging_face.shipped.assembly import ShippedModel
 from addnorm.outside.hugging_face.unused import HARMLESS
@@ -38,7 +38,7 @@ def load_shipped(folder: Path, config: Mapping[str, Any]) -> ShippedModel:
 
     Raises:
         InputError: Transformers is absent or too old, a field is unknown or asks for a missing part, or tensors are missing,
-            superfluous or of other shapes.
+            superfluous, of other shapes or not finite.
     """
     table, where = TABLES[config["model_type"]], f"{folder / CONFIG}"
     cls = foreign_class(table, where)
@@ -60,6 +60,7 @@ def load_shipped(folder: Path, config: Mapping[str, Any]) -> ShippedModel:
                 f"{weights}: expected the tensors of {table.architecture} with the sizes of config.json, {said}: {wrong[0]}"
                 f"{f' and {len(wrong) - 1} more' if len(wrong) > 1 else ''}. Copy both files from one model."
             )
+    require_finite(theirs.named_parameters(), weights)
     return ShippedModel(table, theirs.eval()).eval()
 
 
