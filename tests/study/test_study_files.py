@@ -302,4 +302,4 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     assert "Did you mean 'residual-scores'?" in told
     path = tmp_path / "latin.yaml"
     path.write_bytes("name: é".encode("latin-1"))
-    assert message(path) == f"{path}: expected UTF-8, got byte 0xe9 at 6."
+    assert message(path) == f"{path}: expected UTF-8, got byte 0xe9 at 6. Save it as UTF-8."

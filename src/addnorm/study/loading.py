@@ -94,7 +94,8 @@ def _load_file(file: Path, where: str, profile: str | None, settings: Sequence[S
     profile = default if profile is None else profile
     if profile is not None:
         if not isinstance(profile, str) or profile not in profiles:
-            raise InputError(f"{where}: no profile {shown(profile)}{nearest(profile, profiles)}")
+            field = "$.default_profile: " if profile is default else ""
+            raise InputError(f"{where}: {field}no profile {shown(profile)}{nearest(profile, profiles)}")
         where += f", profile {profile}"
         content = lay_over_study(content, profiles[profile], where)
     locate = _locator(file, profile, settings)
