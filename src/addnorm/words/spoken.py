@@ -161,7 +161,8 @@ def _letters(template: str) -> int:
 
 
 def _pattern(template: str) -> re.Pattern[str]:
-    """Text with a value in the place of each placeholder: no value goes on into the next sentence or clause, or has a place before it."""
+    """Text with a value in the place of each placeholder: no value goes on into the next sentence or clause, or has a place
+    before it."""
     parts, seen = [], set()
     for letters, name, _, _ in string.Formatter().parse(template):
         parts.append(re.escape(letters))
