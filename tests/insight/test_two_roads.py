@@ -19,7 +19,7 @@ from addnorm.anatomy.recording import record
 from addnorm.anatomy.structure import find_layers
 from addnorm.insight.flow.attention import AttentionTally
 from addnorm.insight.flow.measure import Windows, flow
-from addnorm.insight.flow.recording import AttentionRows, RecordedAttention, rows_of_trace
+from addnorm.insight.flow.recording import AttentionRows, LayerAttention, rows_of_trace
 from addnorm.insight.probe import probe
 from addnorm.insight.probe.attention import rows_of
 from addnorm.model.trace import Trace
@@ -401,7 +401,7 @@ def rows_of_theirs(theirs: Any, tokens: Tensor, mask: Tensor | None = None) -> l
 
 def tallied(rows: list[AttentionRows]) -> list[dict[str, Any]]:
     tally = AttentionTally()
-    tally.add([RecordedAttention(layer=0, order=None, rows=lambda row=row: row) for row in rows])
+    tally.add([LayerAttention(layer=0, order=None, rows=lambda row=row: row) for row in rows])
     return [tally.of(place) for place in range(len(rows))]
 
 

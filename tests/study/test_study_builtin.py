@@ -96,9 +96,9 @@ def test_every_study_of_a_source_is_quick_unless_told_otherwise(name: str) -> No
     assert load_study(name) == load_study(name, profile="quick")
 
 
-def test_the_ladder_of_the_four_questions_is_one_design_at_four_widths() -> None:
-    sizes = {width: load_study("four-questions", profile=f"w{width}") for width in (24, 32, 48, 64)}
-    assert [len(study.seeds) for study in sizes.values()] == [12, 10, 8, 6]
+def test_the_ladder_of_the_four_questions_is_one_design_at_five_widths() -> None:
+    sizes = {width: load_study("four-questions", profile=f"w{width}") for width in (16, 24, 32, 48, 64)}
+    assert [len(study.seeds) for study in sizes.values()] == [12, 12, 10, 8, 6]
     for width, study in sizes.items():
         assert len(study.replicate) == len(study.seeds)
         assert not set(study.replicate) & set(study.seeds)

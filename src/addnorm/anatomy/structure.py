@@ -17,7 +17,7 @@ from addnorm.shape import Role
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Joint:
+class LayerJoint:
     """Place where a branch's output joins the stream."""
 
     role: Role
@@ -38,7 +38,7 @@ class LayerRecord:
     """One layer of a recorded pass."""
 
     call: ModuleCall
-    joints: tuple[Joint, ...]
+    joints: tuple[LayerJoint, ...]
     complete: bool
     """True if the joints lead from the layer's input to its output."""
     attentions: tuple[RecordedAttention, ...]
@@ -96,7 +96,7 @@ def _layer(events: PassEvents, layer: ModuleCall) -> LayerRecord:
     # The stream is followed by its memory, since classes reshape it. An addition in place leaves the old stream and the new one
     # in one memory: only the order of events tells which of them a call reads, so `time` moves on with every joint.
     stream: list[Tensor] = [layer.input]
-    joints, time = list[Joint](), layer.began
+    joints, time = list[LayerJoint](), layer.began
     for addition in additions:
         on_stream = _on_stream(addition, _normed(stream, inside))
         if on_stream is None:
@@ -126,9 +126,9 @@ def _on_stream(addition: Addition, stream: Sequence[Tensor]) -> Tensor | None:
     return next((x for x in stream if same(addition.left, x) or same(addition.right, x)), None)
 
 
-def _joined_with(joint: Joint, addition: Addition, on_stream: Tensor) -> Joint:
+def _joined_with(joint: LayerJoint, addition: Addition, on_stream: Tensor) -> LayerJoint:
     """One joint of two branches side by side, whose outputs are added to the stream one after the other."""
-    return Joint(
+    return LayerJoint(
         role="parallel" if joint.attention is not None else joint.role,
         before=joint.before,
         update=joint.update + addition.other(on_stream),
@@ -146,7 +146,7 @@ def _joint(
     additions: Sequence[Addition],
     attentions: Sequence[RecordedAttention],
     since: int,
-) -> Joint:
+) -> LayerJoint:
     update = addition.other(on_stream)
     done = [call for call in calls if since < call.began and call.ended < addition.at]
     readers = [call for call in done if _reads(call, on_stream)]
@@ -156,7 +156,7 @@ def _joint(
     # they join.
     summed = [sum_ for sum_ in additions if since < sum_.at < addition.at and same(sum_.out, update)]
     side_by_side = any(not any(call.began < sum_.at < call.ended for call in done) for sum_ in summed)
-    return Joint(
+    return LayerJoint(
         role="feedforward" if not own else "parallel" if side_by_side else "attention",
         before=on_stream if addition.before is None else addition.before,
         update=update,

@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
 
-from addnorm.insight.flow.recording import AttentionRows, Block, Reason, RecordedAttention
+from addnorm.insight.flow.recording import AttentionRows, Block, LayerAttention, Reason
 from addnorm.insight.score_shares import covariances, shares_of
 from addnorm.words import Sentence, say
 
@@ -69,7 +69,7 @@ class AttentionTally:
         """Of the attentions without weights on positions in some pass."""
 
     @torch.no_grad()
-    def add(self, recorded: Sequence[RecordedAttention]) -> None:
+    def add(self, recorded: Sequence[LayerAttention]) -> None:
         """Add one pass: its attentions in order of depth."""
         attentions: dict[int, AttentionRows] = {}
         for place, each in enumerate(recorded):

@@ -45,7 +45,7 @@ class AttentionRows:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class RecordedAttention:
+class LayerAttention:
     """One attention."""
 
     layer: int
@@ -94,7 +94,7 @@ class Recording:
     """The stream that enters the first site."""
     layers: Sequence[RecordedLayer]
     sites: Sequence[RecordedSite]
-    attentions: Sequence[RecordedAttention]
+    attentions: Sequence[LayerAttention]
     """In order of depth; the place of an attention in all passes is its index."""
     read_out: Callable[[], ReadOut | None]
     """Finds the final norm and the head; None if nothing makes the logits of the last stream."""
@@ -107,7 +107,7 @@ def recorded(model: Transformer, batch: Batch) -> Recording:
     trace = Trace()
     logits = model(batch.inputs, trace=trace)
     assert trace.entry is not None  # filled by every traced pass
-    layers, sites, attentions = list[RecordedLayer](), list[RecordedSite](), list[RecordedAttention]()
+    layers, sites, attentions = list[RecordedLayer](), list[RecordedSite](), list[LayerAttention]()
     for number, module in enumerate(model.layers):
         of_layer = [
             pair for pair in zip(trace.sites, model.site_branches(), strict=True) if pair[0].site.layer == number
@@ -127,7 +127,7 @@ def recorded(model: Transformer, batch: Batch) -> Recording:
             )
             if site.attention is not None:
                 rows = partial(rows_of_trace, site.attention)
-                attentions.append(RecordedAttention(layer=number, order=order, rows=rows))
+                attentions.append(LayerAttention(layer=number, order=order, rows=rows))
         layers.append(RecordedLayer(module=module, entry=of_layer[0][0].before, output=of_layer[-1][0].after))
     return Recording(
         logits=logits,

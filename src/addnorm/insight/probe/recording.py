@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from addnorm.anatomy.recording import PassEvents, record, same
 from addnorm.anatomy.structure import LayerRecord, find_layers
 from addnorm.errors import InputError
-from addnorm.insight.flow.recording import ReadOut, RecordedAttention, RecordedLayer, RecordedSite, Recording
+from addnorm.insight.flow.recording import LayerAttention, ReadOut, RecordedLayer, RecordedSite, Recording
 from addnorm.insight.probe.attention import rows_of
 from addnorm.training.objective import Batch
 from addnorm.words import Sentence, say
@@ -73,11 +73,11 @@ def _sites(number: int, layer: LayerRecord) -> Iterator[RecordedSite]:
         )
 
 
-def _attention(number: int, layer: LayerRecord, batch: int, seq: int) -> RecordedAttention:
+def _attention(number: int, layer: LayerRecord, batch: int, seq: int) -> LayerAttention:
     stream = cast(Tensor, layer.call.input)
     # Of some models the stream is [seq, batch, width]; of some it has further positions, such as prompts.
     whole = tuple(stream.shape[:2]) in ((batch, seq), (seq, batch))
-    return RecordedAttention(
+    return LayerAttention(
         layer=number,
         order=next((order for order, joint in enumerate(layer.joints) if joint.attention is not None), None),
         rows=lambda: rows_of(layer.attentions, batch, seq) if whole else "other_positions",

@@ -23,7 +23,7 @@ _CONNECTED = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
-class Direction:
+class RedundantDirection:
     """A combination of scalars along which the loss does not change."""
 
     members: tuple[int, ...]
@@ -34,7 +34,7 @@ class Direction:
 
 def redundant_directions(
     factor: Float64[np.ndarray, "rows scalars"], steps: int, positions: Sequence[int]
-) -> tuple[Direction, ...] | None:
+) -> tuple[RedundantDirection, ...] | None:
     """Find the combinations of scalars that never received a gradient.
 
     Args:
@@ -65,7 +65,7 @@ def redundant_directions(
             change = vector / sizes[driven[group]]
             change = change / change[np.abs(change).argmax()]
             members = tuple(int(positions[driven[column]]) for column in group)
-            directions.append(Direction(members=members, coefficients=tuple(map(float, change))))
+            directions.append(RedundantDirection(members=members, coefficients=tuple(map(float, change))))
     return tuple(directions)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from addnorm.insight.scalars.coefficients import formula, mechanism
-from addnorm.insight.scalars.directions import Direction, Lockstep
+from addnorm.insight.scalars.directions import Lockstep, RedundantDirection
 from addnorm.insight.scalars.scalar import LearnedScalar, ScalarVerdict, verdict
 from addnorm.model.spec import ModelSpec
 
@@ -23,7 +23,7 @@ class Explanation:
     """Π(1 - lr_t · wd) over the steps done: the share of a number that weight decay leaves; 1 without weight decay."""
     steps: int
     scalars: tuple[LearnedScalar, ...]
-    directions: tuple[Direction, ...]
+    directions: tuple[RedundantDirection, ...]
     """Redundant directions."""
     too_few_steps: tuple[str, ...]
     """Mechanisms whose redundant directions the steps so far do not determine."""
@@ -34,7 +34,7 @@ class Explanation:
 
     def verdicts(self) -> list[ScalarVerdict]:
         """One verdict per scalar."""
-        groups: tuple[Direction | Lockstep, ...] = (*self.directions, *self.pairs)
+        groups: tuple[RedundantDirection | Lockstep, ...] = (*self.directions, *self.pairs)
         redundant = {member for group in groups for member in group.members}
         return [verdict(scalar, redundant=position in redundant) for position, scalar in enumerate(self.scalars)]
 
@@ -85,5 +85,5 @@ class Explanation:
             ],
         }
 
-    def _names(self, group: Direction | Lockstep) -> list[str]:
+    def _names(self, group: RedundantDirection | Lockstep) -> list[str]:
         return [self.scalars[member].name for member in group.members]

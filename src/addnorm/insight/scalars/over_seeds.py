@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from addnorm.insight.scalars.directions import Direction
+from addnorm.insight.scalars.directions import RedundantDirection
 from addnorm.insight.scalars.explanation import Explanation
 from addnorm.insight.scalars.scalar import ScalarVerdict
 from addnorm.statistics.departures import Departures, by_family, departures
@@ -46,7 +46,7 @@ def over_seeds(runs: Sequence[Explanation]) -> tuple[list[dict[str, Any]], list[
 
 
 def _spread(
-    runs: Sequence[Explanation], names: Sequence[str], directions: Sequence[Direction], outcome: Departures
+    runs: Sequence[Explanation], names: Sequence[str], directions: Sequence[RedundantDirection], outcome: Departures
 ) -> list[dict[str, Any]]:
     verdicts = [run.verdicts() for run in runs]
     rows = []
@@ -86,7 +86,7 @@ def _family(parameter: str) -> str:
     return _IN_LAYER.sub("", parameter)
 
 
-def _as_vector(direction: Direction, size: int) -> np.ndarray:
+def _as_vector(direction: RedundantDirection, size: int) -> np.ndarray:
     vector = np.zeros(size)
     vector[list(direction.members)] = direction.coefficients
     return vector

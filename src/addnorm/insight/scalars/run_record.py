@@ -19,7 +19,7 @@ from addnorm.insight.scalars.coefficients import (
     parameter_and_index,
     recorded_coefficients,
 )
-from addnorm.insight.scalars.directions import ROUNDING, Direction, lockstep, redundant_directions
+from addnorm.insight.scalars.directions import ROUNDING, RedundantDirection, lockstep, redundant_directions
 from addnorm.insight.scalars.explanation import Explanation
 from addnorm.insight.scalars.scalar import LearnedScalar
 from addnorm.model.presets import preset
@@ -100,9 +100,9 @@ def _with_mechanisms_of(foreign: ForeignSpec) -> ModelSpec:
 
 def _directions(
     names: Sequence[str], record: Mapping[str, np.ndarray], position_of: Mapping[int, int]
-) -> tuple[tuple[Direction, ...], tuple[str, ...]]:
+) -> tuple[tuple[RedundantDirection, ...], tuple[str, ...]]:
     """Redundant directions of every mechanism with a factor `R.OWNER`, and the owners with too few steps."""
-    directions: list[Direction] = []
+    directions: list[RedundantDirection] = []
     too_few_steps: list[str] = []
     for key in sorted(record):
         owner = key.removeprefix("R.")

@@ -53,7 +53,7 @@ class Proposal:
 
 
 @dataclass
-class Group:
+class VariantRuns:
     """Runs of one variant in one role; lower is better."""
 
     variant: str
@@ -81,14 +81,14 @@ class StreamState:
 
     def __init__(self, rule: StreamRule, baseline: str, sign: int) -> None:
         self.rule, self.sign = rule, sign
-        self.baseline = Group(baseline)
+        self.baseline = VariantRuns(baseline)
         self.baselines = [self.baseline]
         self.runs: dict[tuple[str, int], float | None] = {}
         """Loss of every recorded run; None of one that diverged."""
         self.proposals: list[Proposal] = []
         self.against = 0
         """Proposals that were decided against the present baseline."""
-        self._open: Group | None = None
+        self._open: VariantRuns | None = None
         self._names = {baseline}
         # Of groups that get no more runs: a stream of thousands of proposals must not sum all of them after every run.
         self._past_squares, self._past_df = 0.0, 0
@@ -150,7 +150,7 @@ class StreamState:
 
     def _proposed(self, variant: str, loss: float | None) -> Proposal:
         if self._open is None:
-            self._open = Group(variant)
+            self._open = VariantRuns(variant)
             self._names.add(variant)
             self.proposals.append(self._proposal(0, "open", None, None))
         group, number = self._open, len(self.proposals)
@@ -176,11 +176,11 @@ class StreamState:
             self.against += 1
         if decided.verdict == "keep":
             self._close(self.baseline)
-            self.baseline, self.against = Group(variant), 0
+            self.baseline, self.against = VariantRuns(variant), 0
             self.baselines.append(self.baseline)
         return decided
 
-    def _close(self, group: Group) -> None:
+    def _close(self, group: VariantRuns) -> None:
         self._past_squares += group.squares
         self._past_df += max(len(group.values) - 1, 0)
 

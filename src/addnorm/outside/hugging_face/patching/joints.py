@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from addnorm.anatomy.recording import PassEvents, record, same
-from addnorm.anatomy.structure import Joint, LayerRecord, find_layers
+from addnorm.anatomy.structure import LayerJoint, LayerRecord, find_layers
 from addnorm.errors import InputError
 from addnorm.shape import Place
 from addnorm.study.foreign import logits_of
@@ -120,7 +120,7 @@ def _sites(number: int, layer: LayerRecord) -> list[BranchModules]:
     return [_site(2 * number + index, number, joint, path) for index, joint in enumerate(layer.joints)]
 
 
-def _site(index: int, layer: int, joint: Joint, path: str) -> BranchModules:
+def _site(index: int, layer: int, joint: LayerJoint, path: str) -> BranchModules:
     reader, writer = joint.reader, joint.writer
     if reader is None or writer is None:
         raise InputError(

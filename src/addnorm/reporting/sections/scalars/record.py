@@ -27,7 +27,7 @@ _IN_LAYER = re.compile(r"layers\.(?P<layer>\d+)\.(?P<rest>.+)")
 
 
 @dataclass(frozen=True, kw_only=True)
-class LearnedScalar:
+class ScalarEntry:
     """One learned number, over the variant's seeds."""
 
     name: str
@@ -63,7 +63,7 @@ class ScalarFamily:
     variant: str
     style: int
     name: str
-    entries: tuple[LearnedScalar, ...]
+    entries: tuple[ScalarEntry, ...]
     y_ticks: tuple[tuple[float, str], ...]
     layer_marks: tuple[tuple[float, str], ...]
     """Start of each layer's entries in per cent, and its number."""
@@ -176,7 +176,7 @@ def _family(
         decay_only = mean([r.decay_only for r in of.values()])
         init = next(iter(of.values())).init
         entries.append(
-            LearnedScalar(
+            ScalarEntry(
                 name=entry,
                 label=index if layer is None else f"{layer}, {index}" if index else str(layer),
                 layer=layer,
