@@ -34,7 +34,7 @@ PASSED_ON = {
     "{}, got {}.",
     "expected {} as in the study's training, got {}. {}: set training.{} for the whole study, or make a second study.",
     "{} reads the parts of a model of addnorm (residual, scores, norms, …), got one of others: {}. {}",
-    "{}: no profile {}{}",
+    "{}: {}no profile {}{}",
     "{}: $.plugins: {}",
     "--set {}: {}: no variant {}{}",
     "{}: $.variants: no variant {}{}",
@@ -203,6 +203,13 @@ def composed(text: str, source: str) -> bool:
         ),
         ("s.yaml: 2 problems.\n$.seeds: expected a list, got 3.", "s.yaml: 2 处问题。\n$.seeds: 应为列表，实为 3。"),
         ("study file s.yaml: expected a file, got a folder.", "研究文件 s.yaml: 应为文件，实为文件夹。"),
+        (
+            "adding the same number to all entries changes nothing; a.bias and b.bias can absorb 8 of 16; layer_norm in norm1 "
+            "requires it constant along axis 2.",
+            "所有分量加上同一个数，输出不变；a.bias 与 b.bias 可以吸收其中 16 个方向里的 8 个；"
+            "norm1 中的 layer_norm 要求它沿轴 2 为常数。",
+        ),
+        ("loss: expected a file, got a folder.", "loss: 应为文件，实为文件夹。"),  # the name of a column or a folder
     ],
 )
 def test_places_and_values_stay_and_sentences_are_translated(english: str, chinese: str) -> None:
@@ -214,6 +221,7 @@ def test_places_and_values_stay_and_sentences_are_translated(english: str, chine
     "text",
     [
         "something that nobody has translated happened.",
+        "adding the same number to all entries changes nothing; the moon is full.",
         "$.training.batch: expected a number of apples, got 2.5.",  # not half of it
         "$.seeds: expected a list, got 3. Think again.",
         "$.seeds: expected a list, got 3.\nThink again.",
