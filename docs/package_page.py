@@ -14,7 +14,7 @@ except ModuleNotFoundError:  # the function below is tested where hatchling is n
     MetadataHookInterface = object
 
 _CODE_OR_LINK = re.compile(
-    r"""^```.*?^```$ | ^(?:[ ]{4}.*\n)+          # blocks of code
+    r"""^```.*?^```$ | ^(?:[ ]{4}[^\n]*\n)+       # blocks of code
     | (?P<picture>!?)\[(?P<words>(?:[^\[\]]|\[[^\]]*\])*)\]\((?P<target>[^)\s]+)\)
     | `[^`\n]*`                                  # code in a line; after links, whose words may be code
     """,

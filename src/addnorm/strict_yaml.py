@@ -44,6 +44,10 @@ def read_yaml(text: str, where: str) -> Any:
             hint = " Write a path with backslashes without quotes or in single ones."
         if not hint and str(error.problem).startswith("mapping values"):
             hint = " Its indentation, or a value without quotes above it, makes the line part of another."
+        if not hint and "another document" in str(error.problem):
+            hint = " A file holds one study: remove what follows the line ---."
+        if not hint and "constructor for the tag" in str(error.problem):
+            hint = " Tags are not read: remove it."
         raise InputError(f"{where}{line}: not valid YAML: {error.problem or error.context}.{hint}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         # PyYAML raises ValueError for a date such as 2001-99-99, RecursionError for hundreds of nested levels.
@@ -62,7 +66,7 @@ def read_yaml_file(path: Path) -> Any:
         text = path.read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
         raise InputError(
-            f"{path}: expected UTF-8, got byte 0x{error.object[error.start]:02x} at {error.start}."
+            f"{path}: expected UTF-8, got byte 0x{error.object[error.start]:02x} at {error.start}. Save it as UTF-8."
         ) from error
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}.") from error

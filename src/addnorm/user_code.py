@@ -28,6 +28,8 @@ def import_file(path: Path, module_name: str, label: str, advice: str = "") -> M
     Raises:
         InputError: the file is missing, is not a Python file, or raises when it is imported.
     """
+    if path.is_dir():
+        raise InputError(f"{label}: expected a file, got a folder.{advice and ' '}{advice}")
     if not path.is_file():
         raise InputError(f"{label}: no such file (looked in {Path.cwd()}).{advice and ' '}{advice}")
     spec = importlib.util.spec_from_file_location(module_name, path)

@@ -96,6 +96,15 @@ def test_links_of_the_page_name_the_repository_where_it_is_known() -> None:
         "[Guide](https://host/o/r/blob/v1.0/docs/a.md#b), ![x](https://host/o/r/raw/v1.0/docs/x.png), [web](https://e.org), "
         "[here](#there), [`A`](https://host/o/r/blob/v1.0/A.md) `[t](u)`\n\n    [c](d)\n"
     )
+    assert page("    [c](d)\n\n[`A`](A.md)\n", None, "1.0") == "    [c](d)\n\n`A.md`\n", (
+        "a block ends with its last line"
+    )
+
+
+def test_the_page_of_the_readme_has_no_relative_address() -> None:
+    page = runpy.run_path(str(ROOT / "docs" / "package_page.py"))["page"]
+    text = page((ROOT / "README.md").read_text(encoding="utf-8"), None, "1.0")
+    assert [each for each in re.findall(r"\]\(([^)\s]+)\)", text) if not each.startswith(("https://", "#"))] == []
 
 
 def test_what_help_and_messages_name_is_in_the_wheel() -> None:

@@ -11,6 +11,7 @@ from addnorm.reporting.audit import certificate as certificates
 from addnorm.reporting.audit.html import html
 from addnorm.reporting.audit.sarif import RULES, sarif
 from addnorm.reporting.audit.table import merged_names, rows, summary, text
+from addnorm.words import speaking
 
 
 def finding(parameter: str, verdict: str, free: int, absorbable: int, reason: str, **more: Any) -> dict[str, Any]:
@@ -244,6 +245,26 @@ CERTIFICATE = {
         compared("bfloat16", 0, 0, 0, passed=True) | {"skipped": "no kernel"},
     ],
 }
+
+
+def test_an_audit_and_its_certificate_are_chinese_where_they_are_words(audit):
+    reason = "it changes the output when moved alone, but layer.{0-1}.key.bias can absorb all of it."
+    with speaking("zh"):
+        printed = text(
+            audit
+            | {"findings": [finding("norm.bias", "foldable", 0, 8, reason)], "notes": [], "disagreements": []}
+            | {"assumptions": ["inputs have lengths 12, 13"]}
+            | {"versions": {"addnorm": "0.2", "torch": "2.13", "python": "3.11"}}
+        )
+        certificate = certificates.text(CERTIFICATE, "out.safetensors", given_up=20)
+    assert "norm.bias  可合并" in printed
+    assert "单独移动它会改变输出，但 layer.{0-1}.key.bias 可以全部吸收。" in printed
+    assert "证书未通过: 9 个输入，长度 6, 17，相对于输出自身的大小：" in certificate
+    english = [
+        line for line in (printed + certificate).split("\n") if re.search(r"[a-z]{2,} [a-z]{2,} [a-z]{2,}", line)
+    ]
+    code = ("from safetensors", "gone, _", "for name in", "model.get_parameter")
+    assert [line for line in english if not line.strip().startswith(code)] == []
 
 
 def test_a_certificate_shows_each_comparison_with_its_bound():

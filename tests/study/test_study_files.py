@@ -187,6 +187,8 @@ WRONG_FILES = [
     ("- a\n", "{file}: $: expected a mapping, got a list of 1."),
     ("hello\n", "{file}: $: expected a mapping, got 'hello'."),
     ("name: [a", "{file}, line 1, column 9: not valid YAML:"),
+    ("name: s\n---\nname: t\n", "{file}, line 2, column 1: not valid YAML: but found another document. A file holds one study"),
+    ("name: !!python/name:os.x s\n", "{file}, line 1, column 7: not valid YAML: could not determine a constructor for the tag"),
     ("name: s\nwhen: 2001-99-99\n", "{file}: not valid YAML: month must be in 1..12."),
     ("name: a\nvariants: {base: {}}\nname: b\n", "{file}: $: expected each name once, got 'name' in line 1 and in line 3. Keep one."),
     (
@@ -224,8 +226,8 @@ WRONG_FILES = [
     ("name: s\nvariants: {a: {}}\nprofiles: [x]\n", "{file}: $.profiles: expected a mapping from names to profiles, got a list of 1."),
     ("name: s\nvariants: {a: {}}\nprofiles: {x: 3}\n", "{file}: $.profiles.x: expected a mapping, got 3."),
     ("name: s\nvariants: {a: {}}\nprofiles: {x: {seed: [1]}}\n", "{file}: $.profiles.x: Study has no field 'seed', did you mean 'seeds'? Known:"),
-    ("name: s\nvariants: {a: {}}\ndefault_profile: quik\nprofiles: {quick: {}}\n", "{file}: no profile 'quik', did you mean 'quick'? Known: quick."),
-    ("name: s\nvariants: {a: {}}\ndefault_profile: [q]\nprofiles: {quick: {}}\n", "{file}: no profile a list of 1. Known: quick."),
+    ("name: s\nvariants: {a: {}}\ndefault_profile: quik\nprofiles: {quick: {}}\n", "{file}: $.default_profile: no profile 'quik', did you mean 'quick'? Known: quick."),
+    ("name: s\nvariants: {a: {}}\ndefault_profile: [q]\nprofiles: {quick: {}}\n", "{file}: $.default_profile: no profile a list of 1. Known: quick."),
     ("name: s\nvariants: {a: {}}\nprofiles: {q: {variants: [b]}}\ndefault_profile: q\n", "{file}, profile q: $.variants: no variant 'b'. Known: a."),
 ]  # fmt: skip
 
@@ -257,6 +259,7 @@ CHANGES = [
     ("seeds: [0]", f"seeds: [{2**63}]", "{file}: $.seeds: expected at least one seed, distinct and in [0, 2**63)"),
     ("seeds: [0]", "seeds: 3", "{file}: $.seeds: expected a list, got 3. Write [3]."),
     ("seeds: [0]", "plugins: [nowhere.py]", "{file}: $.plugins: plugin {folder}/nowhere.py: no such file"),
+    ("seeds: [0]", "plugins: [.]", "{file}: $.plugins: plugin {folder}: expected a file, got a folder."),
     ("base: {}", "base: {residual: {kind: streams, streams: 0}}", "{file}: $.variants.base.residual.streams: expected at least 1, got 0"),
     *(
         ("training: {", f"training: {{optimizer: {{kind: adamw, learning_rate: {rate}}}, ", "{file}: $.training.optimizer.learning_rate: expected a")
@@ -302,4 +305,4 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     assert "Did you mean 'residual-scores'?" in told
     path = tmp_path / "latin.yaml"
     path.write_bytes("name: é".encode("latin-1"))
-    assert message(path) == f"{path}: expected UTF-8, got byte 0xe9 at 6."
+    assert message(path) == f"{path}: expected UTF-8, got byte 0xe9 at 6. Save it as UTF-8."

@@ -18,12 +18,13 @@ from addnorm.catalogue import MECHANISM_ROOMS, ROOMS
 from addnorm.errors import UnknownName
 from addnorm.reporting.figures import all_figures
 from addnorm.reporting.measures import measures
+from addnorm.study.built_in import study_about, study_names
 from addnorm.words import LANGUAGES, Phrases, Sentence, listed, phrases, preferred, say
 from addnorm.words.catalogue import _flat, _read
 
 SOURCE = Path(addnorm.__file__).parent
 TRANSLATIONS = [language for language in LANGUAGES if language != "en"]
-DEFINED_ELSEWHERE = ("mechanism", "formula", "measure", "figures", "message", "command")
+DEFINED_ELSEWHERE = ("about", "mechanism", "formula", "measure", "figures", "message", "command")
 """First parts of keys whose English stands where the thing is defined."""
 
 
@@ -271,3 +272,9 @@ def test_an_unknown_language_is_refused() -> None:
     with pytest.raises(UnknownName, match="no language 'fr'"):
         phrases("fr")
     assert preferred("") == next(iter(LANGUAGES)) == "en"
+
+
+def test_translated_abouts_are_those_of_built_in_studies() -> None:
+    """A text about a study is translated by its English: one that is changed there is shown in English until it is here."""
+    translated = {key.removeprefix("about.") for key in _read("zh") if key.startswith("about.")}
+    assert {study_about(name) for name in study_names()} <= translated

@@ -204,7 +204,7 @@ class ProgressReport:
 
     def done(self, count: int, total: int, newest: str) -> None:
         """Show that `count` of `total` units are done, and the name of the newest."""
-        text = f"{count} of {total} {self.unit}, last {newest}"
+        text = spoken()(f"progress.{self.unit}", count=count, total=total, newest=newest)
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=count, total=total, description=text)
         elif self.shown and time.monotonic() - self._last_line >= _LINE_EVERY_S:

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from addnorm.cli._text import config_table, print_json
+from addnorm.cli._text import config_table, print_json, print_line
 from addnorm.errors import InputError
+from addnorm.words import translated
 
 if TYPE_CHECKING:
     from torch import nn
@@ -224,7 +225,7 @@ def _diff(options: Options, first: str, second: str) -> int:
         weights = apart.to_json() if apart is not None else None
         print_json({"a": one.to_json(), "b": other.to_json(), **comparison, "weights": weights})
     else:
-        print(certificates.difference(comparison, first, second))
+        print(translated(certificates.difference(comparison, first, second)))
         if apart is not None:
             print(distance_text(apart))
     return 0 if result else 1
@@ -305,10 +306,9 @@ def _announce(target: "Target", cost: "AuditCost") -> None:
     if cost.seconds >= _LONG_S:
         count = sum(each.numel() for each in target.model.parameters())
         size = f", in a reduced configuration of {target.shrunk}" if target.shrunk else ""
-        print(
+        print_line(
             f"audit of {target.name}{size}: {count / 1e6:.3g} M parameters, about {cost.seconds:.0f} s on one core and "
-            f"{gb(cost.bytes)}",
-            file=sys.stderr,
+            f"{gb(cost.bytes)}"
         )
 
 

@@ -18,7 +18,6 @@ For example:
     addnorm inspect ~/models/Qwen2.5-0.5B --terms --text book.txt
 """
 
-import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,7 +29,8 @@ from addnorm.cli._inspect.terms import FourTerms, checkpoint_length, require_unu
 from addnorm.cli._text import on_screen, page_width, print_json, print_line
 from addnorm.errors import InputError
 from addnorm.reporting.formats.table import Column, ResultTable, dashed
-from addnorm.words import command_line, translated
+from addnorm.reporting.formats.text_table import filled
+from addnorm.words import command_line, spoken, translated
 
 
 @dataclass(frozen=True)
@@ -101,35 +101,23 @@ def command(options: Options) -> int:
     return 0
 
 
-_LEGEND = (
-    "Change of held-out loss, nats per token, when all numbers of a group are set to the value with which the mechanism equals "
-    "the plain one (neutral), or back to the start where it declares none. Intervals: 95 % over seeds, each for itself. An "
-    "interval around 0 says that this group alone does nothing that can be seen here."
-)
-
-
-_GAUGE = (
-    "A gauge: {}. Other parameters can absorb every change of these numbers, so that their ablation says how the model was "
-    "written down, not what it can compute; with further training the change may vanish."
-)
-
-
 def ablation_table(measured: Mapping[str, Any], width: int) -> str:
     """Format the result of `addnorm.ablate`."""
-    rows = measured["over_seeds"]
+    rows, t = measured["over_seeds"], spoken()
     columns = (
-        *(Column(name, name.replace("_", " "), side="l") for name in ("variant", "group", "set_to")),
-        Column("mean", "change", dashed("+.4f")),
-        Column("low", form=dashed("+.4f")),
-        Column("high", form=dashed("+.4f")),
-        Column("seeds"),
+        Column("variant", t("head.variant"), side="l"),
+        Column("group", t("ablation.group"), side="l"),
+        Column("set_to", t("ablation.set_to"), lambda value: t(f"ablation.{value}"), side="l"),
+        Column("mean", t("ablation.change"), dashed("+.4f")),
+        *(Column(name, t(f"ablation.{name}"), dashed("+.4f")) for name in ("low", "high")),
+        Column("seeds", t("head.seeds")),
     )
     without = sorted({run["variant"] for run in measured["runs"] if not run["groups"]})
     parts = [on_screen(ResultTable(columns, rows))] if rows else []
     gauges = {row["group"]: None for run in measured["runs"] for row in run["groups"] if row.get("gauge")}
     if gauges:
-        parts.append(textwrap.fill(_GAUGE.format(", ".join(gauges)), width))
+        parts.append(filled(t("ablation.gauge", names=", ".join(gauges)), width))
     if without:
-        parts.append(textwrap.fill(f"Without learned coefficients: {', '.join(without)}.", width))
-    parts += [f"skipped {name}: {reason}" for name, reason in measured["skipped"].items()]
-    return "\n\n".join([*parts, *([textwrap.fill(_LEGEND, width)] if rows else [])])
+        parts.append(filled(t("ablation.without", names=", ".join(without)), width))
+    parts += [t("ablation.skipped", name=name, reason=reason) for name, reason in measured["skipped"].items()]
+    return "\n\n".join([*parts, *([filled(t("ablation.legend"), width)] if rows else [])])

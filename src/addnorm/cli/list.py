@@ -75,8 +75,9 @@ def command(options: Options) -> int:
         print_json({options.room: entries})
     else:
         for entry in entries:
-            key = f"mechanism.{options.room}.{entry['kind']}.summary"
-            print(f"{entry['kind']}\n    {spoken().translation(key, entry['summary'])}")
+            summary = translated(spoken().translation(f"about.{entry['summary']}", entry["summary"]))
+            summary = spoken().translation(f"mechanism.{options.room}.{entry['kind']}.summary", summary)
+            print(f"{entry['kind']}\n    {summary}")
             if entry.get("formula"):
                 print(f"\n{entry['formula']}\n")
             if learned := entry.get("learned"):

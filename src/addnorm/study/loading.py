@@ -91,10 +91,11 @@ def _load_file(file: Path, where: str, profile: str | None, settings: Sequence[S
     content = _read_file(file, where)
     profiles = content.pop("profiles", None) or {}
     default = content.pop("default_profile", None)
+    field = "$.default_profile: " if profile is None else ""
     profile = default if profile is None else profile
     if profile is not None:
         if not isinstance(profile, str) or profile not in profiles:
-            raise InputError(f"{where}: no profile {shown(profile)}{nearest(profile, profiles)}")
+            raise InputError(f"{where}: {field}no profile {shown(profile)}{nearest(profile, profiles)}")
         where += f", profile {profile}"
         content = lay_over_study(content, profiles[profile], where)
     locate = _locator(file, profile, settings)

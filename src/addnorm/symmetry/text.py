@@ -5,6 +5,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from addnorm.words import translated
+
 _MOST_LINES = 6
 """Sets of parameters that are listed per family."""
 
@@ -17,34 +19,35 @@ def text(content: Mapping[str, Any], *, width: int = 100) -> str:
         width: columns of the terminal.
     """
     explained = sum(each["size"] for each in content["families"])
-    lines = [
+    head = (
         f"{content['model']}: {content['parameters']} numbers"
         + (f", of which {content['unread']} are read at no input" if content["unread"] else ""),
         f"{content['effective']} directions change the output, {content['redundant']} do not, {explained} of these are "
         "explained" + (f" (gap {content['gap']:.0e})" if content["gap"] else ""),
-    ]
+    )
+    lines = list(map(translated, head))
     for family in content["families"]:
-        lines += ["", f"{family['size']:6}  {family['name']}"]
+        lines += ["", f"{family['size']:6}  {translated(family['name'])}"]
         lines += _members(family["members"], width)
     for title, key in (
         ("unexplained", "unexplained"),
         ("nearly free: only a small constant such as eps breaks it", "near"),
     ):
         if content[key]:
-            lines += ["", title]
+            lines += ["", translated(title)]
             for each in content[key][:_MOST_LINES]:
                 size = (
                     f"{each['size']:6}  "
                     if key == "unexplained"
-                    else f"{each['singular_value']:6.0e}  {each['family']}: "
+                    else f"{each['singular_value']:6.0e}  {translated(each['family'])}: "
                 )
                 lines += _wrapped(size, each["parameters"], width)
             if len(content[key]) > _MOST_LINES:
-                lines.append(f"        and {len(content[key]) - _MOST_LINES} more")
+                lines.append(translated(f"        and {len(content[key]) - _MOST_LINES} more"))
     for each in content["refuted"]:
-        lines += ["", f"refuted, a defect of addnorm: {each}"]
+        lines += ["", f"{translated('refuted, a defect of addnorm')}: {each}"]
     for each in content["notes"]:
-        lines += ["", *textwrap.wrap(f"note: {each}", width)]
+        lines += ["", *textwrap.wrap(f"{translated('note')}: {translated(each)}", width)]
     return "\n".join(lines) + "\n"
 
 
@@ -60,7 +63,7 @@ def _members(members: Iterable[Mapping[str, Any]], width: int) -> list[str]:
         lines += _wrapped(f"        {count}: ", pattern, width)
     if len(sizes) > _MOST_LINES:
         rest = sum(size * times for counts in list(sizes.values())[_MOST_LINES:] for size, times in counts.items())
-        lines.append(f"        {rest} in {len(sizes) - _MOST_LINES} more sets of parameters")
+        lines.append(translated(f"        {rest} in {len(sizes) - _MOST_LINES} more sets of parameters"))
     return lines
 
 

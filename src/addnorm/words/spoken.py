@@ -24,7 +24,9 @@ _TERMS = frozenset({"kind", "what", "side"})
 """Placeholders whose value is a word, which is translated if it can be."""
 _NAME = re.compile(r"[A-Z\d][\w.-]*|null|true|false|'[^']*'")
 """Prose that is the same in every language: `UTF-8`, `'causal'`."""
-_ANYTHING = frozenset({"error", "example", "value", "command"})
+_NO_NAME = re.compile(r"[A-Z]|.* ")
+"""Places that are words, not names."""
+_ANYTHING = frozenset({"error", "example", "value", "command", "endings", "difference"})
 """Placeholders whose value may hold colons, such as another program's message."""
 _FEWEST_LETTERS = 10
 """Of a note's own text, by which it can be recognised: `{which} {state}` would fit anything."""
@@ -90,20 +92,39 @@ def _message(text: str, t: Phrases) -> str | None:
     for start in (0, *(match.end() for match in re.finditer(r": ", text))):
         made = _sentences(text[start:], t)
         if made is not None:
-            places = [_whole(place, t) or place for place in text[:start].split(": ")]
+            # A single word may be a name: of a folder, a column or a variant.
+            places = [(_NO_NAME.match(place) and _whole(place, t)) or place for place in text[:start].split(": ")]
             return f"{indent}{': '.join(places)}{made}"
     return None
 
 
 def _sentences(text: str, t: Phrases) -> str | None:
-    if (made := _whole(text, t)) is not None:
+    if (made := _sentence(text, t)) is not None:
         return made
     for match in re.finditer(r"[.?!] +", text):
-        first = _whole(text[: match.end()].rstrip(), t)
+        first = _sentence(text[: match.end()].rstrip(), t)
         if first is not None:
             rest = _sentences(text[match.end() :], t)
             return None if rest is None else first + rest
     return None
+
+
+def _sentence(text: str, t: Phrases) -> str | None:
+    """A sentence by one template, with its full stop or without, or clause by clause."""
+    made = _whole(text, t)
+    if made is None and text.endswith(".") and (made := _whole(text[:-1], t)) is not None:
+        return f"{made}。"
+    *first, last = text.split("; ")
+    if made is None and first:
+        clauses = [*(_clause(part, t) for part in first), _sentence(last, t)]
+        return None if None in clauses else "；".join(filter(None, clauses))
+    return made
+
+
+def _clause(text: str, t: Phrases) -> str | None:
+    """A part of a sentence, whose template may be a sentence of its own."""
+    made = _whole(text, t)
+    return made if made is not None or (made := _whole(f"{text}.", t)) is None else made.removesuffix("。")
 
 
 def _whole(text: str, t: Phrases) -> str | None:
@@ -119,6 +140,8 @@ def _whole(text: str, t: Phrases) -> str | None:
 
 def _value(name: str, value: str, t: Phrases) -> str | None:
     made = _sentences(value, t) if name in _PROSE | _TERMS or " " in value else None  # `text` may be a name
+    if made is None and name == "names":
+        return value.replace(" and ", t.words["joint.and"])
     return value if made is None and (name not in _PROSE or _NAME.fullmatch(value)) else made
 
 
@@ -138,12 +161,13 @@ def _letters(template: str) -> int:
 
 
 def _pattern(template: str) -> re.Pattern[str]:
-    """Text with a value in the place of each placeholder: no value goes on into the next sentence, or has a place before it."""
+    """Text with a value in the place of each placeholder: no value goes on into the next sentence or clause, or has a place
+    before it."""
     parts, seen = [], set()
     for letters, name, _, _ in string.Formatter().parse(template):
         parts.append(re.escape(letters))
         if name is not None:
-            value = r"(?:(?![.?!] [A-Z]).)+?" if name in _ANYTHING else r"(?:(?![.?!] [A-Z]|: ).)+?"
+            value = r"(?:(?![.?!] [A-Z]).)+?" if name in _ANYTHING else r"(?:(?![.?!] [A-Z]|[:;] ).)+?(?<![^.\s]\.)"
             parts.append(f"(?P={name})" if name in seen else f"(?P<{name}>{value})")
             seen.add(name)
     return re.compile("".join(parts), re.S)

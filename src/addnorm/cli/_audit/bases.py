@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from addnorm.cli._text import print_json
 from addnorm.errors import InputError
-from addnorm.words import spoken
+from addnorm.words import spoken, translated
 
 if TYPE_CHECKING:
     from torch import nn
@@ -127,15 +127,15 @@ def _print_whole(target: "Target", whole: "nn.Module", observe: Any, *, as_json:
     if as_json:
         print_json(content)
     else:
-        print(
+        counts = (
             f"{content['parameters']} numbers, at least {content['redundant']} directions of them change nothing "
-            "(changes of basis alone; the graph at full size, without a Jacobian)\n"
+            "(changes of basis alone; the graph at full size, without a Jacobian)"
         )
-        print("\n".join(f"{size:12}  {name}" for name, size in content["families"].items()))
+        print(f"{translated(counts)}\n\n{_sizes(content['families'])}")
         if "certificate" in content:
             print("\n" + _certified("all families moved at random at once", content["certificate"]))
         else:
-            print("\nCounted on the meta device: no weight was read and no move was made.")
+            print("\n" + translated("Counted on the meta device: no weight was read and no move was made."))
     return 0 if content.get("certificate", {"passed": True})["passed"] else 1
 
 
@@ -178,10 +178,11 @@ def write_representative(
         print_json(content)
     else:
         print(_certified(f"quantise-ready: {made.choice}" if quantise else "canonical", content["certificate"]))
-        print("\n".join(f"{size:12}  {family}" for family, size in content["families"].items()))
+        print(_sizes(content["families"]))
         if quantise:
             _print_errors(made, loss)
-        print(f"\n{path}: {'written' if content['written'] else 'not written, because the certificate failed'}")
+        written = "written" if content["written"] else "not written, because the certificate failed"
+        print(f"\n{path}: {translated(written)}")
     return 0 if passed else 1
 
 
@@ -189,13 +190,14 @@ def _print_errors(made: "Representative", loss: "RoundedLoss | None") -> None:
     """Print what rounding costs, before and after."""
     assert made.before is not None
     assert made.after is not None
-    print("\nerror of weights rounded per row, and of the outputs on the example inputs, before and after")
+    print(
+        "\n"
+        + translated("error of weights rounded per row, and of the outputs on the example inputs, before and after")
+    )
     for bits in made.before.weights:
         one, other = made.before, made.after
-        print(
-            f"    int{bits}: weights {one.weights[bits]:.4f} -> {other.weights[bits]:.4f}, "
-            f"outputs {one.outputs[bits]:.4f} -> {other.outputs[bits]:.4f}"
-        )
+        weights = f"weights {one.weights[bits]:.4f} -> {other.weights[bits]:.4f}"
+        print(translated(f"    int{bits}: {weights}, outputs {one.outputs[bits]:.4f} -> {other.outputs[bits]:.4f}"))
     t = spoken()
     if loss is None:
         print(t("rounding.no_text"))
@@ -219,8 +221,12 @@ def _write(target: "Target", name: str, made: "Representative", path: Path, *, i
         write_stripped(made.model, path, names, target=name, config=config)
 
 
+def _sizes(families: Mapping[str, int]) -> str:
+    return "\n".join(f"{size:12}  {translated(name)}" for name, size in families.items())
+
+
 def _certified(title: str, certificate: Mapping[str, Any]) -> str:
-    return (
+    return translated(
         f"{title}: {'certified' if certificate['passed'] else 'CERTIFICATE FAILED'}, largest difference "
         f"{certificate['exact']:.1e} in float64, {certificate['stored']:.1e} as stored (rounding of the original "
         f"{certificate['rounding']:.1e}), {certificate['inputs']} inputs"
@@ -242,10 +248,10 @@ def distance(one: "Target", other: "Target", observe: Any) -> "WeightDistance | 
 
 def distance_text(found: "WeightDistance") -> str:
     """Say how far two models' weights are apart, up to changes of basis."""
-    families = ", ".join(found.families) or "nothing"
+    families = ", ".join(map(translated, found.families or ("nothing",)))
     if found.equal:
-        return f"weights: equal up to {families} (relative distance as stored {found.as_stored:.1e})"
-    return (
+        return translated(f"weights: equal up to {families} (relative distance as stored {found.as_stored:.1e})")
+    return translated(
         f"weights: relative distance {found.as_stored:.3g} as stored, {found.canonical:.3g} up to {families}; "
         f"{len(found.apart)} parameters differ"
     )

@@ -1,16 +1,18 @@
 """The certificate of a rewrite and the comparison of two models, as text."""
 
-import textwrap
 from collections.abc import Mapping
 from typing import Any
 
 from addnorm.reporting.audit.table import merged_names
+from addnorm.reporting.formats.text_table import filled
+from addnorm.words import translated
 
 Json = Mapping[str, Any]
 
 
 def text(certificate: Json, path: str, *, width: int = 120, written: bool = True, given_up: int | None = None) -> str:
-    """The removed parameters, the parameters that absorbed others, and every comparison with its bound.
+    """The removed parameters, the parameters that absorbed others, and every comparison with its bound, in the terminal's
+    language.
 
     Args:
         certificate: the JSON of a certificate.
@@ -51,7 +53,7 @@ def text(certificate: Json, path: str, *, width: int = 120, written: bool = True
         f"Certificate {verdict}: on {certificate['fresh']} inputs{lengths}, relative to the output's own size:"
     )
     lines += [f"  {_compared(row)}" for row in certificate["compared"]]
-    shown = "\n".join(wrapped for line in lines for wrapped in textwrap.wrap(line, width, subsequent_indent="    "))
+    shown = "\n".join(filled(translated(line), width, subsequent_indent="    ") for line in lines)
     return f"{shown}\n{how_to_load(path)}" if written else shown
 
 
@@ -73,7 +75,8 @@ def how_to_load(path: str) -> str:
         if path.endswith(".safetensors")
         else (f"model = Class.from_pretrained({path!r})",)
     )
-    return "\n".join(["To load it, with the class that was audited:", *(f"  {line}" for line in lines)])
+    head = translated("To load it, with the class that was audited:")
+    return "\n".join([head, *(f"  {line}" for line in lines)])
 
 
 def difference(comparison: Json, first: str, second: str) -> str:

@@ -5,16 +5,18 @@ The same finding in several layers is one row: `layer.{0-11}.key.bias`.
 
 import io
 import re
-import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, Literal
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
 from addnorm.reporting.formats.table import Column, ResultTable, at, dashed
+from addnorm.reporting.formats.text_table import filled
+from addnorm.words import Phrases, spoken, translated
 
 Json = Mapping[str, Any]
 Colour = Literal["standard", "256", "truecolor", "windows"]
@@ -81,7 +83,7 @@ def rows(audit: Json) -> list[FindingRow]:
 
 
 def text(audit: Json, *, width: int = 120, colour: Colour | None = None) -> str:
-    """The whole audit for a terminal: a row's counts on one line, its reason below.
+    """The whole audit for a terminal, in its language: a row's counts on one line, its reason below.
 
     Args:
         audit: the JSON of an audit.
@@ -89,7 +91,8 @@ def text(audit: Json, *, width: int = 120, colour: Colour | None = None) -> str:
         colour: name of a colour system that the terminal has; None for plain text.
     """
     finding_rows = rows(audit)
-    lines = [*_table(finding_rows, width), *(line for entry in summary(audit) for line in _wrapped(entry, width))]
+    said = (translated(entry) for entry in summary(audit))
+    lines = [*_table(finding_rows, width, spoken()), *(line for entry in said for line in _wrapped(entry, width))]
     out = io.StringIO()
     # force_terminal: rich would otherwise look at our buffer, which is no terminal, and leave the colours out.
     console = Console(
@@ -181,31 +184,34 @@ size_in_words = dashed(".2g")
 """A size with two digits; a hyphen if unknown."""
 
 
-def _table(finding_rows: Sequence[FindingRow], width: int) -> list[Text]:
+def _table(finding_rows: Sequence[FindingRow], width: int, t: Phrases) -> list[Text]:
+    def verdict(word: str) -> str:
+        return t(f"audit.{word.replace(' ', '_')}")
+
     columns = [
-        Column("parameters", "parameter", side="l"),
-        Column("verdict", side="l"),
-        *map(Column, ("size", "free", "absorbable")),
+        Column("parameters", t("audit.parameter"), side="l"),
+        Column("verdict", t("audit.verdict"), verdict, side="l"),
+        *(Column(name, t(f"audit.{name}")) for name in ("size", "free", "absorbable")),
     ]
     if any(size is not None for row in finding_rows for size in row.sizes):  # earlier versions did not measure them
         columns += [
-            Column(name, form=size_in_words, value=at("sizes", place)) for place, name in enumerate(_SIZE_COLUMNS)
+            Column(name, t(f"audit.{name}"), size_in_words, value=at("sizes", place))
+            for place, name in enumerate(_SIZE_COLUMNS)
         ]
     head, *body = map(Text, ResultTable(columns, finding_rows).text().splitlines())
-    start = head.plain.index("verdict")
-    end = start + max(map(len, ("verdict", *(row.verdict for row in finding_rows))))
-    head.stylize("bold", start, end)
+    before = head.plain.partition(t("audit.verdict"))[0]
+    head.stylize("bold", len(before), len(before) + len(t("audit.verdict")))
+    start = cell_len(before)  # a Chinese heading is wider than it is long, and parameters' names are not
     lines = [head]
     for row, line in zip(finding_rows, body, strict=True):
-        line.stylize(STYLES.get(row.verdict, ""), start, end)
-        why = textwrap.wrap(row.why, width, initial_indent="    ", subsequent_indent="    ")
-        lines += [line, *map(Text, why)]
+        line.stylize(STYLES.get(row.verdict, ""), start, start + len(verdict(row.verdict)))
+        lines += [line, *_wrapped(f"    {translated(row.why)}", width, "    ")]
     return [*lines, Text("")]
 
 
-def _wrapped(line: str, width: int) -> list[Text]:
-    indent = " " * (2 + len(line) - len(line.lstrip()))
-    return [Text(part) for part in textwrap.wrap(line, width, subsequent_indent=indent)] or [Text(line)]
+def _wrapped(line: str, width: int, indent: str = "") -> list[Text]:
+    indent = indent or " " * (2 + len(line) - len(line.lstrip()))
+    return [Text(part) for part in filled(line, width, subsequent_indent=indent).split("\n")]
 
 
 def _reason(group: Sequence[Json]) -> str:
@@ -255,14 +261,17 @@ def _braced(values: Sequence[int]) -> str:
     return "{" + ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs) + "}"
 
 
+_CACHE = (
+    "Keys of each attention call: own biases -> canonical form. center: a channel's mean over the tokens, at its largest. "
+    "spread: distances from that mean. int8, int4: error of a quantised cache relative to the spread."
+)
 _CACHE_COLUMNS = ("largest", "center", "spread", "int8", "int4")
 
 
 def key_cache(rows: Sequence[Json]) -> str:
     """Describe the keys of a cache, before and after the canonical form: a line per attention call."""
     lines = [
-        "Keys of each attention call: own biases -> canonical form. center: a channel's mean over the tokens, at its largest;",
-        "spread: distances from that mean; int8, int4: error of a quantised cache relative to the spread.",
+        filled(translated(_CACHE), 120),
         "call  " + "  ".join(f"{name:>17}" for name in _CACHE_COLUMNS),
     ]
     for call, row in enumerate(rows):

@@ -47,7 +47,7 @@ def figure(trend: Mapping[str, Any], language: str = "en") -> "Figure":
         axes.set_xticks(sizes, [f"{size:,.0f}" for size in sizes])
         axes.minorticks_off()
         axes.margins(x=0.15)
-        tidy(axes, title=f"{variant}\n{change(versus)}")
+        tidy(axes, title=f"{variant}\n{change(versus, phrases('en'))}")
         axes.title.set_fontsize(9)
         axes.tick_params(labelbottom=place + columns >= len(rows))  # the lowest of its column
     t = phrases(language)

@@ -59,7 +59,7 @@ def filled(text: str, width: int, *, subsequent_indent: str = "") -> str:
 def _wrapped(text: str, width: int, subsequent_indent: str = "") -> list[str]:
     if cell_len(text) == len(text):
         return textwrap.wrap(text, width, subsequent_indent=subsequent_indent)
-    lines = [""]
+    lines = [text[: len(text) - len(text.lstrip())]]
     for piece in _PIECE.findall(" ".join(text.split())):
         if lines[-1].strip() and cell_len(lines[-1] + piece.rstrip()) > width:
             lines.append(subsequent_indent)

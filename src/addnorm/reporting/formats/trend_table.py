@@ -3,64 +3,70 @@
 Functions take the JSON of `addnorm trend --json`. In text, differences are in thousandths of a nat per token.
 """
 
-import textwrap
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from addnorm.reporting.formats.measured import comparison_text, missing_verdicts, thousandths
 from addnorm.reporting.formats.table import Column, ResultTable, at, dashed
-from addnorm.reporting.formats.text_table import warned
+from addnorm.reporting.formats.text_table import filled, warned
+from addnorm.words import Phrases, spoken, translated
 
 
 def text(trend: Mapping[str, Any], width: int = 100) -> str:
-    """The table for a terminal, without colour: a block per reference."""
+    """The table for a terminal, without colour and in its language: a block per reference."""
+    t = spoken()
     percent = f"{100 * trend['confidence']:g}"
     margin = f"{1000 * trend['margin']:g}"
     parts = []
     for reference in trend["references"]:
-        about = (
-            f"Loss minus that of {reference}, in thousandths of a nat per token, by the parameters of "
-            f"{trend['references'][0]}, and its change per doubling. All changes together hold with {percent} % confidence; "
-            f"margin ±{margin}; 4/5: lower on 4 of 5 seeds:"
-        )
+        first = trend["references"][0]
+        about = t("question.trend.about", reference=reference, first=first, percent=percent, margin=margin)
         sizes = [
             Column(
                 f"{size['parameters']:,.0f}", form=dashed(thousandths), value=at("versus", reference, "means", place)
             )
             for place, size in enumerate(trend["sizes"])
         ]
-        slope = Column("change per doubling", form=change, side="l", value=at("versus", reference))
+        slope = Column("slope", t("question.trend.slope"), partial(change, t=t), "l", at("versus", reference))
         rows = [row for row in trend["variants"] if reference in row["versus"]]
-        parts += [textwrap.fill(about, width), ResultTable([Column("variant", side="l"), *sizes, slope], rows).text()]
+        names = Column("variant", t("head.variant"), side="l")
+        parts += [filled(about, width), ResultTable([names, *sizes, slope], rows).text()]
     if trend.get("decisions"):
-        shares = [Column("decision", side="l"), *map(Column, ("pairs kept", "share", "95 % interval", "chance"))]
+        shares = [
+            Column(name, t(f"question.trend.{name}"), side="r" if place else "l")
+            for place, name in enumerate(("decision", "kept", "share", "interval", "chance"))
+        ]
         parameters = {size["name"]: f"{size['parameters']:,.0f}" for size in trend["sizes"]}
-        rows = [_decision(each, parameters) for each in trend["decisions"]]
-        about = "Decision accuracy: pairs of variants whose order at one size is that at the next, and what chance would keep:"
-        parts += [textwrap.fill(about, width), ResultTable(shares, rows).text()]
+        rows = [_decision(each, parameters, t) for each in trend["decisions"]]
+        parts += [filled(t("question.trend.decisions"), width), ResultTable(shares, rows).text()]
     changes = [
         {"variant": row["variant"], "versus": {name: versus["change"] for name, versus in row["versus"].items()}}
         for row in trend["variants"]
     ]
-    parts += warned([*trend["warnings"], *missing_verdicts({"variants": changes})], width)
+    warnings = [*trend["warnings"], *missing_verdicts({"variants": changes})]
+    parts += warned([translated(warning, t) for warning in warnings], width)
     return "\n\n".join(parts) + "\n"
 
 
-def _decision(of: Mapping[str, Any], parameters: Mapping[str, str]) -> dict[str, str]:
+def _decision(of: Mapping[str, Any], parameters: Mapping[str, str], t: Phrases) -> dict[str, str]:
     low, high = ("-", "-") if of["interval"] is None else (f"{end:.2f}" for end in of["interval"])
     return {
-        "decision": f"{parameters[of['smaller']]} to {parameters[of['larger']]}",
-        "pairs kept": f"{of['kept']} of {of['pairs']}",
+        "decision": t("question.trend.from_to", low=parameters[of["smaller"]], high=parameters[of["larger"]]),
+        "kept": t("question.trend.of", count=of["kept"], all=of["pairs"]),
         "share": f"{of['share']:.2f}",
-        "95 % interval": "-" if of["interval"] is None else f"[{low}, {high}]",
-        "chance": "{:.2f} to {:.2f}".format(*of["chance"]),
+        "interval": "-" if of["interval"] is None else f"[{low}, {high}]",
+        "chance": t(
+            "question.trend.from_to", **dict(zip(("low", "high"), map("{:.2f}".format, of["chance"]), strict=True))
+        ),
     }
 
 
-def change(versus: Mapping[str, Any]) -> str:
+def change(versus: Mapping[str, Any], t: Phrases) -> str:
     """`falls 5/5 -9.5 [-15.0, -4.0]`: direction, seeds at which it falls, change per doubling and its interval."""
     comparison = versus["change"]
-    return comparison_text(comparison, thousandths, word=versus["direction"], better=comparison.get("seeds_lower"))
+    word = t(f"question.trend.{versus['direction'] or 'no_verdict'}")
+    return comparison_text(comparison, thousandths, word=word, better=comparison.get("seeds_lower"), t=t)
 
 
 def csv(trend: Mapping[str, Any]) -> str:

@@ -4,7 +4,6 @@ the buckets of positions; text, CSV and LaTeX.
 Every function takes the JSON of `addnorm extrapolate --json`, not the objects behind it.
 """
 
-import textwrap
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Literal
@@ -12,28 +11,26 @@ from typing import Any, Literal
 from addnorm.reporting.formats.latex import escaped, number
 from addnorm.reporting.formats.measured import comparison_text, thousandths
 from addnorm.reporting.formats.table import Column, ResultTable, against, at, dashed
-from addnorm.reporting.formats.text_table import warned
+from addnorm.reporting.formats.text_table import filled, warned
+from addnorm.words import Phrases, phrases, spoken, translated
 
 
 def text(evaluation: Mapping[str, Any], width: int = 100) -> str:
-    """The tables for a terminal, without colour."""
-    lengths = evaluation["lengths"]
-    percent = f"{100 * evaluation['confidence']:g}"
-    about = (
-        f"Trained at {evaluation['trained']} tokens, evaluated at {', '.join(map(str, lengths))}; {_scored(evaluation)}. "
-        f"{_intervals(evaluation, percent)}"
-    )
-    parts = [textwrap.fill(about, width)]
-    for heading, cell in (
-        ("Accuracy, %", partial(_cell, "accuracy")),
-        ("Loss, nats per token", partial(_cell, "loss")),
-        ("Perplexity", _perplexity),
+    """The tables for a terminal, without colour, in its language."""
+    lengths, t = evaluation["lengths"], spoken()
+    tested = t("joint.comma").join(map(str, lengths))
+    about = t("by_length.about", trained=evaluation["trained"], lengths=tested, scored=_scored(evaluation, t))
+    parts = [filled(about + _intervals(evaluation, t), width)]
+    for name, cell in (
+        ("accuracy", partial(_cell, "accuracy")),
+        ("loss", partial(_cell, "loss")),
+        ("perplexity", _perplexity),
     ):
-        parts.append(f"{heading}:\n{_by_length(evaluation, cell).text(width)}")
+        parts.append(f"{t(f'by_length.{name}')}\n{_by_length(evaluation, cell).text(width)}")
     for reference in evaluation["references"]:
-        compared = _by_length(evaluation, partial(_verdict, reference), side="l")
+        compared = _by_length(evaluation, partial(_verdict, reference, t), side="l")
         compared.rows = [line for line in compared.rows if line["label"] != reference]
-        heading = f"Loss against {reference}, thousandths of a nat (margin {1000 * evaluation['margin']:g}):"
+        heading = t("by_length.against", reference=reference, margin=1000 * evaluation["margin"])
         parts += [f"{heading}\n{block}" for block in (compared.blocks(width) if compared.rows else ())]
     longest = [row for row in evaluation["rows"] if row["length"] == lengths[-1] and row["buckets"]]
     if longest:
@@ -41,14 +38,14 @@ def text(evaluation: Mapping[str, Any], width: int = 100) -> str:
             (f"{b['from']}-{b['to'] - 1}", at("buckets", place)) for place, b in enumerate(longest[0]["buckets"])
         ]
         for measure, cell in (
-            ("Loss", partial(_cell, "loss", with_reach=False)),
-            ("Accuracy, %,", partial(_cell, "accuracy", with_reach=False)),
-            ("Perplexity", _perplexity),
+            ("loss", partial(_cell, "loss", with_reach=False)),
+            ("accuracy", partial(_cell, "accuracy", with_reach=False)),
+            ("perplexity", _perplexity),
         ):
             columns = (Column(name, form=cell, value=value) for name, value in buckets)
             table = ResultTable([Column("label", "", side="l"), *columns], longest)
-            parts.append(f"{measure} by position in windows of {lengths[-1]}:\n{table.text(width)}")
-    parts += warned(evaluation["warnings"], width)
+            parts.append(f"{t(f'by_length.{measure}_by_position', length=lengths[-1])}\n{table.text(width)}")
+    parts += warned([translated(warning, t) for warning in evaluation["warnings"]], width)
     return "\n\n".join(parts) + "\n"
 
 
@@ -75,26 +72,26 @@ def latex(evaluation: Mapping[str, Any]) -> str:
         evaluation, lambda row: number(None if row["accuracy"] is None else 100 * row["accuracy"], 2), name=escaped
     )
     return table.latex(
-        f"Accuracy in per cent, trained at {evaluation['trained']} tokens; {_scored(evaluation)}. "
+        f"Accuracy in per cent, trained at {evaluation['trained']} tokens; {_scored(evaluation, phrases('en'))}. "
         "Intervals are in the CSV file."
     )
 
 
-def _scored(evaluation: Mapping[str, Any]) -> str:
+def _scored(evaluation: Mapping[str, Any], t: Phrases) -> str:
     if evaluation["scoring"] == "window":
-        return "every position of every window is scored, and every length scores the same targets"
-    return f"every length is scored on the same {evaluation['ending']} targets at the end of each segment of text"
+        return t("by_length.every_position")
+    return t("by_length.endings", count=evaluation["ending"])
 
 
-def _intervals(evaluation: Mapping[str, Any], percent: str) -> str:
+def _intervals(evaluation: Mapping[str, Any], t: Phrases) -> str:
     """A sentence on what the intervals are over."""
-    together = f"hold for all lengths together with {percent} % confidence"
+    percent = f"{100 * evaluation['confidence']:g}"
     if evaluation.get("intervals_over") != "segments":  # results of earlier versions are of studies
-        return f"All intervals are over seeds, and {together}."
-    pieces = f"the {evaluation['stretches']} segments of {evaluation['stretch']} tokens of this text"
+        return t("by_length.over_seeds", percent=percent)
+    pieces = {"count": evaluation["stretches"], "tokens": evaluation["stretch"]}
     if all(row["loss_interval"] is None for row in evaluation["rows"]):
-        return f"No intervals: {pieces} are too few."
-    return f"All intervals are over {pieces}, and {together}; they say nothing about other seeds."
+        return t("by_length.no_intervals", **pieces)
+    return t("by_length.over_segments", percent=percent, **pieces)
 
 
 def _by_length(
@@ -126,6 +123,8 @@ def _perplexity(row: Mapping[str, Any]) -> str:
     return dashed(".4g")(row["perplexity"])
 
 
-def _verdict(reference: str, row: Mapping[str, Any]) -> str:
+def _verdict(reference: str, t: Phrases, row: Mapping[str, Any]) -> str:
     versus = row["versus"].get(reference)
-    return "-" if versus is None else comparison_text(versus, thousandths)
+    if versus is None:
+        return "-"
+    return comparison_text(versus, thousandths, word=t(f"verdict.{versus['verdict'] or 'none'}"), t=t)
