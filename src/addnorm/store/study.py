@@ -143,7 +143,7 @@ class StudyFolder:
         Raises:
             DiskFull, JobError: the folder cannot be written, or a supervisor works in it.
         """
-        with _without_supervisor(self.path, "a stage is added"):
+        with _without_supervisor(self.path):
             # Read again under the lock. `stages` grows with every stage, so a process that comes second sees that its
             # stage is there already and writes nothing: adding the same runs twice would give one cell of the ranking
             # two results.
@@ -273,18 +273,18 @@ def _freeze(out: Path, plan: dict[str, Any]) -> None:
         lock.release()
 
 
-def _without_supervisor(out: Path, what: str) -> AbstractContextManager[None]:
+def _without_supervisor(out: Path) -> AbstractContextManager[None]:
     """Keep supervisors away from a folder while its plan grows."""
     return Lock(out / "supervisor.lock").held(
         lambda holder: (
-            f"{out}: expected no running supervisor while {what}, got process {holder}. Run the same command again when it "
-            "has ended."
+            f"{out}: expected no running supervisor while seeds are added, got process {holder}. Run the same command again "
+            "when it has ended."
         )
     )
 
 
 def _extend(out: Path, plan: dict[str, Any]) -> None:
-    with _without_supervisor(out, "seeds are added"):
+    with _without_supervisor(out):
         old = read_json(out / "study.json")  # again: another process may have extended it since
         if plan["plan_hash"] not in hashes(old) and only_adds_seeds(old, plan):
             looked = any(peek["finished"] > 0 for peek in peeks(out))

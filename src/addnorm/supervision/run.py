@@ -218,16 +218,15 @@ def require_seeds_alone(study: Study, located: Callable[[str], str] = str) -> No
     Raises:
         InputError: the study has one of them.
     """
-    together = "where seeds are added until comparisons are decided, got both."
     if study.tune is not None:
         raise InputError(
-            f"{located('$.tune')}: expected no tune {together} Leave out --until (in Python: until) and set seeds, or remove "
-            "tune."
+            f"{located('$.tune')}: expected no tune where seeds are added until comparisons are decided, got both. Leave out "
+            "--until (in Python: until) and set seeds, or remove tune."
         )
     if study.replicate:
         raise InputError(
-            f"{located('$.replicate')}: expected no replicate {together} Give --until confirmed (in Python: until), or remove "
-            "replicate."
+            f"{located('$.replicate')}: expected no replicate where seeds are added until comparisons are decided, got both. "
+            "Give --until confirmed (in Python: until), or remove replicate."
         )
 
 
