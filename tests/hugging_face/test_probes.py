@@ -69,7 +69,7 @@ MODELS: dict[str, tuple[dict[str, Any], set[str], str | None]] = {
     "MixtralForCausalLM": (GROUPED, ALL | DIRECTIONS, None),
     "RobertaForMaskedLM": (SIZES, ALL | DIRECTIONS, None),
     "DistilBertForMaskedLM": (DISTIL, ALL | DIRECTIONS, None),
-    "AlbertForMaskedLM": ({**SIZES, "embedding_size": 16}, ALL | DIRECTIONS, "depth matrices: AlbertForMaskedLM"),
+    "AlbertForMaskedLM": ({**SIZES, "embedding_size": 16}, ALL | DIRECTIONS, None),
     "MambaForCausalLM": (
         {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 3},
         STREAM,
@@ -140,7 +140,8 @@ def test_every_architecture_is_measured_or_says_what_is_missing(name: str) -> No
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in foreign.modules())
 
 
-FOLLOWED = ("MistralForCausalLM", "GPT2LMHeadModel", "Gemma2ForCausalLM", "PhiForCausalLM", "BertForMaskedLM")
+# GPT-2 is measured as a model of ours, and BERT's hidden tokens need the tokenizer that the folder lacks.
+FOLLOWED = ("MistralForCausalLM", "Gemma2ForCausalLM", "PhiForCausalLM")
 FOLLOWED = (*FOLLOWED, "MixtralForCausalLM", "FalconForCausalLM", "GptOssForCausalLM")
 
 

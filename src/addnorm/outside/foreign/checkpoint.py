@@ -229,7 +229,7 @@ def _require_checkpoint(path: Path) -> None:
 
 def _neighbours(path: Path) -> list[str]:
     parent = path.parent
-    return [each.name for each in parent.iterdir() if is_checkpoint(each)] if parent.is_dir() else []
+    return [each.name for each in parent.iterdir() if each.is_dir() and is_checkpoint(each)] if parent.is_dir() else []
 
 
 def _of_the_hub(name: str, path: Path) -> Path:
