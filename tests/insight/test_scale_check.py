@@ -80,7 +80,7 @@ def test_over_depths_the_stream_of_plain_sums_grows_and_that_of_scaled_branches_
 
 def test_a_branch_that_starts_at_zero_is_no_error() -> None:
     check = addnorm.scale_check(
-        "demo", settings=[*SMALL, "variants.base.residual=rezero"], values=SIZES[:3], seeds=1, steps=1
+        "demo", settings=[*SMALL, "variants.pre.residual=rezero"], values=SIZES[:3], seeds=1, steps=1
     )
     assert all(np.isfinite(place.slope) for place in check.places)
 

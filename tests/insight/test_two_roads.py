@@ -365,7 +365,9 @@ def compared(ours: Transformer, theirs: Any, seq: int = SEQ) -> dict[str, Any]:
     expected = flow(ours, Windows(batches=batches, maps=maps))
     result = probe(theirs, batches, maps, logits_of)
     assert result.pop("missing") == []
+    # The roads name reads and sources differently; test_probes compares the matrices of recorded passes.
     expected.pop("depth")
+    result.pop("depth")
     assert_same(result, expected)
     return expected
 

@@ -52,6 +52,7 @@ class NullSpace:
         self._sizes = {block: each.width for maps in self._maps.values() for block, each in maps.items()}
         self._alone: dict[str, torch.Tensor] = {}
         self._unsure: set[str] = set()
+        self._factors: dict[tuple[str, tuple[tuple[int, bytes], ...]], torch.Tensor] = {}
 
     @classmethod
     def from_basis(cls, tracked: TrackedParameters, basis: torch.Tensor) -> "NullSpace":
@@ -307,22 +308,40 @@ class NullSpace:
         return free, clear
 
     def _stack(self, component: Component, names: Sequence[str], columns: torch.Tensor) -> torch.Tensor:
-        """Maps of several parameters from some coordinates, stacked: as few rows as have the same singular values."""
+        """Maps of several parameters from ascending coordinates, stacked: as few rows as have the same singular values."""
+        starts, at = {}, 0
+        for block in component.blocks:
+            starts[block] = at
+            at += self._sizes[block]
         parts = []
         for name in names:
-            if not len(columns):
-                break
-            whole = torch.zeros(self.tracked[name].size, len(columns), dtype=torch.float64)
-            at = 0
-            for block in component.blocks:
-                inside = (columns >= at) & (columns < at + self._sizes[block])
-                if block in self._maps[name] and inside.any():
-                    whole[:, inside] = self._maps[name][block].only(columns[inside] - at).dense()
-                at += self._sizes[block]
-            # |A z|^2 is the sum of |A_p z|^2, so each part may be replaced by its triangular factor: the stack keeps
-            # its singular values, and the rank rule sees the same numbers.
-            parts.append(fewer_rows(whole))
+            inside = []
+            for block in sorted(self._maps[name], key=starts.__getitem__):
+                ends = torch.tensor([starts[block], starts[block] + self._sizes[block]])
+                low, high = torch.searchsorted(columns, ends).tolist()
+                if low < high:
+                    inside.append((block, slice(low, high), columns[low:high] - starts[block]))
+            if not inside:
+                continue
+            factor = self._factor(name, [(block, coordinates) for block, _, coordinates in inside])
+            part = torch.zeros(len(factor), len(columns), dtype=torch.float64)
+            part[:, torch.cat([torch.arange(each.start, each.stop) for _, each, _ in inside])] = factor
+            parts.append(part)
         return torch.cat(parts) if parts else torch.zeros(0, len(columns), dtype=torch.float64)
+
+    def _factor(self, name: str, coordinates: Sequence[tuple[int, torch.Tensor]]) -> torch.Tensor:
+        """A parameter's map from some coordinates of its blocks, [rows, coordinates], in as few rows as `fewer_rows` needs."""
+        # |A z|^2 is the sum of |A_p z|^2, so each part may be replaced by its triangular factor: the stack keeps its
+        # singular values, and the rank rule sees the same numbers. The parameters of a component are asked about one
+        # after the other, and nearly all of the others leave the same coordinates open each time: with L layers L
+        # factorizations, not L^2.
+        key = (name, tuple((block, each.numpy().tobytes()) for block, each in coordinates))
+        if key not in self._factors:
+            maps = self._maps[name]
+            self._factors[key] = fewer_rows(
+                torch.cat([maps[block].only(each).dense() for block, each in coordinates], dim=1)
+            )
+        return self._factors[key]
 
 
 def _orthonormal(columns: torch.Tensor) -> torch.Tensor:
