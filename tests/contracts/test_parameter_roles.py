@@ -72,6 +72,10 @@ OF_MECHANISMS = {
         r"residual\.layers\.\d+\.(up|down)": "hidden_matrix",
         r"residual\.layers\.\d+\.static": "vector",
     },
+    "token_tables": {
+        r"layers\.\d+\.table\.body\.table\.weight": "embedding",
+        r"layers\.\d+\.table\.body\.out\.weight": "hidden_matrix",
+    },
     "lambdas": {r"residual\.(stream|embedding|skip|backout)": "scalar"},
     "cross": {r"residual\.gates\.\d+\.(static|gate)": "vector"},
     "low_rank": {r"residual\.(down|up)": "hidden_matrix", r"residual\.norms\.\d+\.weight": "vector"},
