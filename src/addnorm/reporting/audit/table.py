@@ -188,9 +188,10 @@ def _table(finding_rows: Sequence[FindingRow], width: int, t: Phrases) -> list[T
     def verdict(word: str) -> str:
         return t(f"audit.{word.replace(' ', '_')}")
 
+    # The page's headings begin with a capital, a terminal's do not.
     columns = [
-        Column("parameters", t("audit.parameter"), side="l"),
-        Column("verdict", t("audit.verdict"), verdict, side="l"),
+        Column("parameters", t("audit.parameter").lower(), side="l"),
+        Column("verdict", t("audit.verdict").lower(), verdict, side="l"),
         *(Column(name, t(f"audit.{name}")) for name in ("size", "free", "absorbable")),
     ]
     if any(size is not None for row in finding_rows for size in row.sizes):  # earlier versions did not measure them
