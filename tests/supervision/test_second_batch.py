@@ -14,6 +14,7 @@ import addnorm
 from addnorm.cli import main
 from addnorm.errors import InputError
 from addnorm.store import StudyFolder, read_json
+from addnorm.store.extension import content_hash
 from addnorm.store.results import ranking
 from addnorm.study.loading import load_study
 from addnorm.supervision.run import run
@@ -227,8 +228,8 @@ def without_second_batch(calm: Path, out: Path) -> Path:
     """The first batch as a study of its own."""
     shutil.copytree(calm, out)
     plan = read_json(out / "study.json")
-    del plan["extensions"], plan["replicate"]
-    (out / "study.json").write_text(json.dumps(plan))
+    del plan["extensions"], plan["replicate"], plan["plan_hash"]
+    (out / "study.json").write_text(json.dumps({**plan, "plan_hash": content_hash(plan)}))
     return out
 
 
