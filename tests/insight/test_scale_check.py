@@ -86,14 +86,14 @@ def test_a_branch_that_starts_at_zero_is_no_error() -> None:
 
 
 def test_what_cannot_be_checked_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    model = tmp_path / "mine.py"
+    model = tmp_path / "sequential.py"
     model.write_text(
         "import torch\n\n\ndef build(vocab, max_seq):\n"
         "    return torch.nn.Sequential(torch.nn.Embedding(vocab, 8), torch.nn.Linear(8, vocab))\n",
         encoding="utf-8",
     )
     study = tmp_path / "mine.yaml"
-    study.write_text("name: mine\nvariants: {mine: {python: mine.py:build}}\n", encoding="utf-8")
+    study.write_text("name: mine\nvariants: {mine: {python: sequential.py:build}}\n", encoding="utf-8")
     assert main(["scale-check", str(study)]) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1
