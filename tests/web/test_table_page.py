@@ -129,7 +129,9 @@ def test_a_fault_is_told_with_its_line_and_the_last_good_state_stays(tmp_path: P
     shown = words(Pages().page(wrong, view, asset=str, in_language=str, events="", number=0))
     assert "line 11" in shown
     assert "deep is better than base" in shown
-    assert "第 11 行" in words(str(Pages().section("fault", wrong, View(page="ranking", language="zh", link=view.link))))
+    assert "第 11 行" in words(
+        str(Pages().section("fault", wrong, View(page="ranking", language="zh", link=view.link)))
+    )
     rewritten(path, good + "deep,3,2.39\n")
     os.utime(path, ns=(path.stat().st_mtime_ns + 10**9,) * 2)
     reader.look()
