@@ -5,11 +5,12 @@ from functools import partial
 from typing import Literal
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from addnorm.bias import Biases
+from addnorm.model.forward_context import ForwardContext
 from addnorm.model.linear import Linear
 from addnorm.shape import Shape
 from addnorm.values.table import TokenTable
@@ -95,10 +96,8 @@ class TokenTableBody(nn.Module):
         self.gate = Linear(width, entries, bias=False, std=std)
         self.out = Linear(entries, width, bias=False, std=out_std)
 
-    def forward(
-        self, x: Float[Tensor, "batch seq width"], tokens: Int64[Tensor, "batch seq"]
-    ) -> Float[Tensor, "batch seq width"]:
-        rows: Tensor = self.table(tokens)
+    def forward(self, x: Float[Tensor, "batch seq width"], context: ForwardContext) -> Float[Tensor, "batch seq width"]:
+        rows: Tensor = self.table(context.tokens)
         inner = torch.sigmoid(self.gate(x)) * rows.to(x.dtype)
         return self.out(inner if self.inner_norm is None else self.inner_norm(inner))
 

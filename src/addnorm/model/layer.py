@@ -77,13 +77,11 @@ class Branch(nn.Module):
         self.input_factor, self.stream_factor, self.factor = input_factor, stream_factor, factor
         self.dropout = nn.Dropout(dropout)
         self.attends = isinstance(body, SelfAttention | GatedAttentionUnit)
+        self.takes_context = self.attends or isinstance(body, TokenTableBody | ForeignBody)
 
     def forward(self, normed: Read, context: ForwardContext) -> Float[Tensor, "batch seq width"]:
         """The branch's output on what `normed_read` returns, of this branch or of one that shares its norm."""
-        if isinstance(self.body, TokenTableBody):
-            return self.joining(self.body(cast(Tensor, normed), context.tokens))
-        takes_context = self.attends or isinstance(self.body, ForeignBody)
-        output: Tensor = self.body(normed, context) if takes_context else self.body(normed)
+        output: Tensor = self.body(normed, context) if self.takes_context else self.body(normed)
         return self.joining(output)
 
     def joining(self, output: Float[Tensor, "*batch seq width"]) -> Float[Tensor, "*batch seq width"]:

@@ -15,6 +15,7 @@ remaining cases are reported as unsure (tests/redundancy/test_null_space.py, tes
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 
 import numpy as np
 import torch
@@ -257,6 +258,11 @@ class NullSpace:
             at += width
         return whole
 
+    def _starts(self, component: Component) -> dict[int, int]:
+        """The first coordinate of every block of a component."""
+        ends = accumulate((self._sizes[block] for block in component.blocks), initial=0)
+        return dict(zip(component.blocks, ends, strict=False))
+
     def _pinned(self, component: Component, held: Iterable[str]) -> torch.Tensor:
         """Coordinates (bool [dim]) that must vanish for the held parameters to stay, determined without arithmetic.
 
@@ -265,10 +271,7 @@ class NullSpace:
         """
         # This step decides no rank. Singular values come last, for the coordinates that structure does not pin, because a chain
         # of well-conditioned layers pins everything although its singular values decrease to rounding.
-        starts, at = {}, 0
-        for block in component.blocks:
-            starts[block] = at
-            at += self._sizes[block]
+        starts = self._starts(component)
         pinned = torch.zeros(component.dim, dtype=torch.bool)
         changed = True
         while changed:
@@ -309,11 +312,7 @@ class NullSpace:
 
     def _stack(self, component: Component, names: Sequence[str], columns: torch.Tensor) -> torch.Tensor:
         """Maps of several parameters from ascending coordinates, stacked: as few rows as have the same singular values."""
-        starts, at = {}, 0
-        for block in component.blocks:
-            starts[block] = at
-            at += self._sizes[block]
-        parts = []
+        starts, parts = self._starts(component), []
         for name in names:
             inside = []
             for block in sorted(self._maps[name], key=starts.__getitem__):

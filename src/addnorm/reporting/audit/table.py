@@ -200,8 +200,9 @@ def _table(finding_rows: Sequence[FindingRow], width: int, t: Phrases) -> list[T
             for place, name in enumerate(_SIZE_COLUMNS)
         ]
     head, *body = map(Text, ResultTable(columns, finding_rows).text().splitlines())
-    before = head.plain.partition(t("audit.verdict"))[0]
-    head.stylize("bold", len(before), len(before) + len(t("audit.verdict")))
+    heading = t("audit.verdict").lower()
+    before = head.plain.partition(heading)[0]
+    head.stylize("bold", len(before), len(before) + len(heading))
     start = cell_len(before)  # a Chinese heading is wider than it is long, and parameters' names are not
     lines = [head]
     for row, line in zip(finding_rows, body, strict=True):

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from addnorm.reporting.formats.table import Column, ResultTable, dashed
-from addnorm.reporting.questions import WrittenAnswer, unit_of
+from addnorm.reporting.questions import WrittenAnswer, percent_of, unit_of
 from addnorm.words import Phrases
 
 
@@ -18,8 +18,7 @@ def answer(content: Mapping[str, Any], t: Phrases) -> WrittenAnswer:
     unit = t("question.noise.of_metric", metric=content["metric"])
     if content["unit"]:
         unit = f" {unit_of(content['unit'], t)}"
-    percent = f"{100 * content['confidence']:g}"
-    first = [t("question.noise.one_run", sd=_sd(content["one_run"]), unit=unit, percent=percent)]
+    first = [t("question.noise.one_run", sd=_sd(content["one_run"]), unit=unit, percent=percent_of(content))]
     if content["paired"] is not None:
         first.append(t("question.noise.paired", sd=_sd(content["paired"]), unit=unit))
     rows = ResultTable(

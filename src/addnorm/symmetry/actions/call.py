@@ -4,11 +4,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from addnorm.symmetry.actions.system import NoRule, System
 from addnorm.symmetry.actions.values import Fixed, Square, State, Value, Weight
+
+
+def operation(target: object) -> str:
+    """The name of a graph's operation without the overload, such as `add`; empty for most Python functions."""
+    return (*str(target).split("."), "")[1]
 
 
 @dataclass(frozen=True)
@@ -23,6 +29,15 @@ class Operand:
     def constant(self) -> bool:
         """True for data on which neither parameters nor real-valued inputs have an effect."""
         return isinstance(self.state, Fixed) and self.state.constant
+
+    def rearranged(self, how: Callable[[Tensor], Tensor]) -> "Operand":
+        """The argument with its entries in another order or form; see `Value.rearranged`."""
+        state = self.state
+        if isinstance(state, Value):
+            state = state.rearranged(how)
+        elif isinstance(state, Weight):
+            state = Weight(how(torch.from_numpy(np.array(state.ids))).numpy())
+        return Operand(how(self.number), state)
 
 
 @dataclass(frozen=True)
@@ -39,7 +54,7 @@ class Call:
     @property
     def name(self) -> str:
         """The operation's name without the overload."""
-        return str(self.target).split(".")[1]
+        return operation(self.target)
 
     def operand(self, name: str) -> Operand:
         """Return a tensor argument; a Python number is a constant tensor.
@@ -108,4 +123,4 @@ def require_value(state: State) -> Value:
     return state
 
 
-__all__ = ["RULES", "Call", "Fixed", "Operand", "Rule", "Square", "Weight", "require_value", "rule"]
+__all__ = ["RULES", "Call", "Fixed", "Operand", "Rule", "Square", "Weight", "operation", "require_value", "rule"]

@@ -15,7 +15,7 @@ from torch import Tensor, fx
 
 from addnorm.redundancy.graph.export import Program, source_of
 from addnorm.symmetry.actions import rules as _rules  # noqa: F401 - registers the rules
-from addnorm.symmetry.actions.call import RULES, Call, Operand
+from addnorm.symmetry.actions.call import RULES, Call, Operand, operation
 from addnorm.symmetry.actions.equations import Ids
 from addnorm.symmetry.actions.reading import unread_directions
 from addnorm.symmetry.actions.rules.pointwise import settled
@@ -121,14 +121,7 @@ def _read_by_softmax_alone(program: Program) -> set[fx.Node]:
 
 
 def _name(node: fx.Node) -> str:
-    """The operation's name without the overload; empty for most Python functions."""
-    return (
-        "getitem"
-        if node.target is operator.getitem
-        else str(node.target).split(".")[1]
-        if "." in str(node.target)
-        else ""
-    )
+    return "getitem" if node.target is operator.getitem else operation(node.target)
 
 
 def _placeholder(

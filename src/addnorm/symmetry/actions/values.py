@@ -11,7 +11,7 @@ action, a value may move by *free shifts*: any function of the data times a fixe
 removes further on.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -72,6 +72,15 @@ class Value:
 
     def with_free(self, free: tuple[FreeShift, ...]) -> "Value":
         return replace(self, free=free)
+
+    def rearranged(self, how: Callable[[Tensor], Tensor]) -> "Value":
+        """The value with its entries in another order or form.
+
+        Args:
+            how: a view or a selection that counts axes from the first, since forms have one more behind the value's own.
+        """
+        free = tuple(FreeShift(how(each.group), how(each.direction), each.sources) for each in self.free)
+        return Value(self.space, how(self.forms), how(self.datum), free)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, fx
 
+from addnorm.symmetry.actions.call import operation
 from addnorm.symmetry.bases.channels import NOBODY, AxisUse, Gain, Ids, Requirements
 
 
@@ -89,7 +90,7 @@ class Maps:
 
     def __init__(self, given: Requirements, node: fx.Node, states: Mapping[fx.Node, Any]) -> None:
         self.given, self.node, self.states = given, node, states
-        self.name = str(node.target).split(".")[1] if "." in str(node.target) else ""
+        self.name = operation(node.target)
         schema = getattr(node.target, "_schema", None)
         self.named: dict[str, Any] = {}
         if schema is not None:

@@ -69,10 +69,8 @@ def from_zero(system: System, weight: Operand) -> Value:
 
 def _columns(value: Value) -> Value:
     """The value with its last two axes exchanged."""
-    free = tuple(
-        FreeShift(each.group.transpose(-2, -1), each.direction.transpose(-2, -1), each.sources) for each in value.free
-    )
-    return Value(value.space, value.forms.transpose(-3, -2), value.datum.transpose(-2, -1), free)
+    last = value.datum.dim() - 1
+    return value.rearranged(lambda tensor: tensor.transpose(last - 1, last))
 
 
 def _learned(system: System, weight: Operand) -> Value:
@@ -82,13 +80,10 @@ def _learned(system: System, weight: Operand) -> Value:
     heads, depth = weight.number.shape[-3], weight.number.shape[-1]
     ids = np.swapaxes(weight.state.ids, -3, -2)
     flat = Operand(weight.number.transpose(-3, -2).flatten(-2), Weight(ids.reshape(*ids.shape[:-2], -1)))
-    made = from_zero(system, flat)
-
-    def back(tensor: Tensor, last: int = -1) -> Tensor:
-        return tensor.unflatten(last, (heads, depth)).transpose(last - 2, last - 1)
-
-    free = tuple(FreeShift(back(each.group), back(each.direction), each.sources) for each in made.free)
-    return Value(made.space, back(made.forms, -2), back(made.datum), free)
+    last = flat.number.dim() - 1
+    return from_zero(system, flat).rearranged(
+        lambda tensor: tensor.unflatten(last, (heads, depth)).transpose(last - 1, last)
+    )
 
 
 def _value(call: Call, operand: Operand) -> Value:
@@ -199,10 +194,7 @@ def _contracted(system: System, first: Operand, second: Operand) -> State:
     heads = max(_period(each) for each in (first, second))
     if heads > 1:
         state = require_value(_contracted(system, *(_with_heads(each, heads) for each in (first, second))))
-        free = tuple(
-            FreeShift(each.group.flatten(0, 1), each.direction.flatten(0, 1), each.sources) for each in state.free
-        )
-        return Value(state.space, state.forms.flatten(0, 1), state.datum.flatten(0, 1), free)
+        return state.rearranged(lambda tensor: tensor.flatten(0, 1))
     if isinstance(first.state, Weight) and isinstance(second.state, Value) and first.number.dim() >= 3:
         first = Operand(first.number, _learned(system, first))
     if isinstance(first.state, Fixed) and isinstance(second.state, Value) and second.number.dim() >= 3:
@@ -223,17 +215,7 @@ def _period(operand: Operand) -> int:
 
 def _with_heads(operand: Operand, heads: int) -> Operand:
     """A tensor [batch × head, …] as [batch, head, …]."""
-    state = operand.state
-    if isinstance(state, Value):
-        first = (-1, heads)
-        free = tuple(
-            FreeShift(each.group.unflatten(0, first), each.direction.unflatten(0, first), each.sources)
-            for each in state.free
-        )
-        state = Value(state.space, state.forms.unflatten(0, first), state.datum.unflatten(0, first), free)
-    elif isinstance(state, Weight):
-        state = Weight(state.ids.reshape(-1, heads, *state.ids.shape[1:]))
-    return Operand(operand.number.unflatten(0, (-1, heads)), state)
+    return operand.rearranged(lambda tensor: tensor.unflatten(0, (-1, heads)))
 
 
 def _mixed(system: System, weights: Operand, values: Operand) -> State:
@@ -321,19 +303,17 @@ def largest(call: Call) -> State:
     if not isinstance(state, Value):
         raise NoRule
     axis = int(call.named.get("dim", -1)) % state.datum.dim()
-    free = tuple(
-        FreeShift(each.group.narrow(axis, 0, 1), each.direction.narrow(axis, 0, 1), each.sources) for each in state.free
-    )
+    one = state.rearranged(lambda tensor: tensor.narrow(axis, 0, 1))
     normalised(call.system, state, axis)
     shape = call.result[0].shape
-    first = state.forms.narrow(axis, 0, 1).reshape(-1, state.space.size)
+    first = one.forms.reshape(-1, state.space.size)
     if bool((first != first[:1]).any()):
         raise NoRule
     space = call.system.still(1)
     space.shift[:] = call.system.image(first[:1].numpy(), state.space.shift)
     forms = torch.ones(*shape, 1, dtype=torch.float64)
-    kept = tuple(FreeShift(each.group.expand(shape), each.direction.expand(shape), each.sources) for each in free)
-    return Value(space, forms, state.datum.narrow(axis, 0, 1).expand(shape), kept), Fixed(constant=False)
+    kept = tuple(FreeShift(each.group.expand(shape), each.direction.expand(shape), each.sources) for each in one.free)
+    return Value(space, forms, one.datum.expand(shape), kept), Fixed(constant=False)
 
 
 def normalised(system: System, value: Value, axis: int) -> None:

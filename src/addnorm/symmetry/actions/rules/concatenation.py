@@ -70,15 +70,8 @@ def written_at(call: Call) -> State:
     """A tensor of which one place along an axis is written over."""
     whole, part = call.operand("self"), call.operand("src")
     axis = int(call.named["dim"]) % whole.number.dim()
-    start, state = int(call.named["index"]) % whole.number.shape[axis], part.state
-    if isinstance(state, Weight):
-        state = Weight(np.expand_dims(state.ids, axis))
-    elif isinstance(state, Value):
-        free = tuple(
-            FreeShift(each.group.unsqueeze(axis), each.direction.unsqueeze(axis), each.sources) for each in state.free
-        )
-        state = Value(state.space, state.forms.unsqueeze(axis), state.datum.unsqueeze(axis), free)
-    return _written_over(call, whole, Operand(part.number.unsqueeze(axis), state), axis, start)
+    start = int(call.named["index"]) % whole.number.shape[axis]
+    return _written_over(call, whole, part.rearranged(lambda tensor: tensor.unsqueeze(axis)), axis, start)
 
 
 def _written_over(call: Call, whole: Operand, part: Operand, axis: int, start: int) -> State:
@@ -89,17 +82,7 @@ def _written_over(call: Call, whole: Operand, part: Operand, axis: int, start: i
 
 
 def _cut(operand: Operand, axis: int, start: int, stop: int) -> Operand:
-    state, size = operand.state, stop - start
-
-    def cut(tensor: Tensor) -> Tensor:
-        return tensor.narrow(axis, start, size)
-
-    if isinstance(state, Weight):
-        state = Weight(cut(torch.from_numpy(np.array(state.ids))).numpy())
-    elif isinstance(state, Value):
-        free = tuple(FreeShift(cut(each.group), cut(each.direction), each.sources) for each in state.free)
-        state = Value(state.space, cut(state.forms), cut(state.datum), free)
-    return Operand(cut(operand.number), state)
+    return operand.rearranged(lambda tensor: tensor.narrow(axis, start, stop - start))
 
 
 def _extended(call: Call, part: Operand, shift: FreeShift, shapes: dict[int, torch.Size]) -> FreeShift:

@@ -14,7 +14,7 @@ from addnorm.symmetry.actions.call import Call, Operand, rule
 from addnorm.symmetry.actions.equations import ZERO
 from addnorm.symmetry.actions.rules.linear import mapped, weight_ids
 from addnorm.symmetry.actions.system import NoRule, System
-from addnorm.symmetry.actions.values import NOWHERE, Fixed, FreeShift, Space, State, Value, Weight
+from addnorm.symmetry.actions.values import NOWHERE, Fixed, Space, State, Value, Weight
 
 _WIDEST = 512
 """Numbers of a window up to which its action is written out."""
@@ -109,7 +109,4 @@ def _copies(system: System, value: Value, count: int) -> Space:
 def _channels_second(value: Value) -> Value:
     """A map has its channels last; a convolution has them before the places."""
     last = value.datum.dim() - 1
-    free = tuple(
-        FreeShift(each.group.movedim(last, 1), each.direction.movedim(last, 1), each.sources) for each in value.free
-    )
-    return Value(value.space, value.forms.movedim(last, 1), value.datum.movedim(last, 1), free)
+    return value.rearranged(lambda tensor: tensor.movedim(last, 1))

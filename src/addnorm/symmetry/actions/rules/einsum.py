@@ -8,7 +8,7 @@ from addnorm.symmetry.actions.rules.arithmetic import times
 from addnorm.symmetry.actions.rules.linear import mapped, transposed
 from addnorm.symmetry.actions.rules.norms import summed_over
 from addnorm.symmetry.actions.system import NoRule
-from addnorm.symmetry.actions.values import FreeShift, State, Value, Weight
+from addnorm.symmetry.actions.values import State, Value, Weight
 
 
 @rule("einsum")
@@ -57,19 +57,13 @@ def arranged(operand: Operand, letters: str, order: str) -> Operand:
     """Order the axes, with new ones of size one for letters that the tensor lacks."""
     places = [letters.index(each) for each in order if each in letters]
 
-    def laid(tensor: Tensor, extra: int = 0) -> Tensor:
-        made = tensor.permute(*places, *range(len(letters), len(letters) + extra))
+    def laid(tensor: Tensor) -> Tensor:
+        made = tensor.permute(*places, *range(len(letters), tensor.dim()))
         for at, each in enumerate(order):
             made = made if each in letters else made.unsqueeze(at)
         return made
 
-    state = operand.state
-    if isinstance(state, Weight):
-        state = Weight(laid(torch.from_numpy(state.ids)).numpy())
-    elif isinstance(state, Value):
-        free = tuple(FreeShift(laid(each.group), laid(each.direction), each.sources) for each in state.free)
-        state = Value(state.space, laid(state.forms, 1), laid(state.datum), free)
-    return Operand(laid(operand.number), state)
+    return operand.rearranged(laid)
 
 
 def _arranged(value: Value, letters: str, order: str) -> State:

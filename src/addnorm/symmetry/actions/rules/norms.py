@@ -54,10 +54,7 @@ def _reduced(system: System, value: Value, axis: int, keep: bool, *, is_mean: bo
             system.vanish_on(np.unique(form.reshape(-1, value.space.size).numpy(), axis=0), value.space, linear=False)
         made = Value(value.space, form, first + system.data)
         system.data += int(first.max()) + 1
-    if keep:
-        return made
-    free = tuple(FreeShift(each.group.squeeze(axis), each.direction.squeeze(axis), each.sources) for each in made.free)
-    return Value(made.space, made.forms.squeeze(axis), made.datum.squeeze(axis), free)
+    return made if keep else made.rearranged(lambda tensor: tensor.squeeze(axis))
 
 
 def _reduced_free(system: System, value: Value, axis: int, *, is_mean: bool) -> tuple[FreeShift, ...]:

@@ -16,7 +16,7 @@ from torch import Tensor
 from addnorm.symmetry.actions.call import Call, Operand, rule
 from addnorm.symmetry.actions.rules.linear import mapped, weight_ids
 from addnorm.symmetry.actions.system import NoRule, System
-from addnorm.symmetry.actions.values import Fixed, FreeShift, Routed, State, Value, Weight
+from addnorm.symmetry.actions.values import Fixed, Routed, State, Value, Weight
 
 GROUPED = ("grouped_mm_fallback", "_grouped_mm", "grouped_mm")
 _BY_ROW = frozenset(
@@ -110,15 +110,9 @@ def merged(system: System, operand: Operand) -> Operand:
 
 
 def _rows(operand: Operand, rows: Tensor, expert: int) -> Operand:
-    state = operand.state
-    if isinstance(state, Routed):
-        state = state.parts[expert][1]
-    elif isinstance(state, Value):
-        free = tuple(FreeShift(each.group[rows], each.direction[rows], each.sources) for each in state.free)
-        state = Value(state.space, state.forms[rows], state.datum[rows], free)
-    elif isinstance(state, Weight):
-        state = Weight(state.ids[rows.numpy()])
-    return Operand(operand.number[rows], state)
+    if isinstance(operand.state, Routed):
+        return Operand(operand.number[rows], operand.state.parts[expert][1])
+    return operand.rearranged(lambda tensor: tensor[rows])
 
 
 def _result_rows(result: Any, rows: Tensor) -> Any:
