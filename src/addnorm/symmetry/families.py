@@ -110,7 +110,8 @@ BIAS = FamilyRule(
 bias can take over; a bias of a branch, which a later one can."""
 STREAM_BASIS = FamilyRule(
     "basis of the stream",
-    lambda signature: bool(signature.linear & {"sum", "embedding", "position", "normed"}),
+    # A sum of what two tokens give, each times a norm's gain, is no stream.
+    lambda signature: bool(signature.linear & {"embedding", "position", "normed"} or signature.linear & {"sum", "gain"} == {"sum"}),
 )
 """A rotation of the stream, undone by all that reads it: w (w - 1) / 2 where every norm is an RMS norm, (w - 1)(w - 2) / 2
 in the plane that a layer norm keeps."""

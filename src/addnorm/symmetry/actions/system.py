@@ -1,7 +1,7 @@
 """The growing system: spaces, their unknown actions, and the equations that operations add."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -125,6 +125,12 @@ class System:
         size = space.size
         forms = torch.eye(size, dtype=torch.float64).expand(*datum.shape, size, size)
         return Value(space, forms, datum[..., None].expand(*datum.shape, size))
+
+    def with_zeros(self, value: Value) -> Value:
+        """Return the value with data of their own for vectors of zeros, as before the first token: any A keeps them."""
+        nowhere = value.datum == NOWHERE
+        own = self.new_data(*value.shape[:-1])[..., None].expand(value.shape)
+        return replace(value, datum=torch.where(nowhere, own, value.datum)) if bool(nowhere.any()) else value
 
     def whole(self, value: Value) -> Value:
         """Return the value with a space of its own, whose numbers are the value's entries at one datum in order.

@@ -280,7 +280,7 @@ def _varying(number: Tensor) -> torch.Size:
 
 def gained(system: System, value: Value, other: Operand) -> Value:
     """x times a weight P, entry by entry: A' P = P A + δP, entry by entry, and b' = P b."""
-    value = system.whole(value)
+    value = system.whole(system.with_zeros(value))
     members, _ = by_datum(value)
     before, shape = value.space, value.shape
     number = other.number.double().detach().expand(shape)
