@@ -89,8 +89,15 @@ def test_heads_in_the_axis_of_the_batch() -> None:
 
 @pytest.mark.parametrize(
     ("seed", "explained"),
-    [(2002, 20), (2052, 28), pytest.param(2062, 29, marks=pytest.mark.thorough), (2165, 48), (10055, 41)],
-    ids=["gain beside a mean", "gain beside a basis", "tiny gain", "two null forms", "two kinds of windows"],
+    [(2002, 20), (2052, 28), pytest.param(2062, 29, marks=pytest.mark.thorough), (2165, 48), (10055, 41), (70201, 31)],
+    ids=[
+        "gain beside a mean",
+        "gain beside a basis",
+        "tiny gain",
+        "two null forms",
+        "two kinds of windows",
+        "moving form",
+    ],
 )
 def test_a_representative_with_a_finite_move_is_found(seed: int, explained: int) -> None:
     found = addnorm.symmetries(module(seed), inputs(seed), points=1)
