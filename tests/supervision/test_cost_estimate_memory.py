@@ -16,7 +16,7 @@ from addnorm.study.expansion import fit_models
 from addnorm.study.loading import load_study
 from addnorm.supervision import cost_estimate
 from addnorm.supervision.cost_estimate import estimate_cost, state_bytes, step_cost
-from addnorm.training import peak_memory as peak
+from addnorm.training import use as peak
 
 # Warmed up with a small model, so that what torch's kernels and optimizers set aside at their first use does not count.
 # The peak is the kernel's own, reset just before. Each model has a process of its own, forked when torch has been imported.
@@ -178,4 +178,4 @@ def test_peak_memory_is_read_in_one_place() -> None:
     root = Path(__file__).parents[2]
     files = [path for folder in ("src", "benchmarks") for path in (root / folder).rglob("*.py")]
     reading = [path.relative_to(root).as_posix() for path in files if "ru_maxrss" in path.read_text(encoding="utf-8")]
-    assert reading == ["src/addnorm/training/peak_memory.py"]
+    assert reading == ["src/addnorm/training/use.py"]

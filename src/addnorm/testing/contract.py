@@ -12,12 +12,11 @@ from typing import Any, TypeVar, get_type_hints
 from addnorm.bias import Biases
 from addnorm.block.gau import Gau
 from addnorm.catalogue import MECHANISM_ROOMS, ROOMS, Spec, add_plugin, remove_plugin
-from addnorm.errors import InputError, UnknownName, warn
+from addnorm.errors import BrokenLaw, InputError, UnknownName, warn
 from addnorm.model.architecture import Dropout
 from addnorm.model.presets import FIELD_OF_ROOM
 from addnorm.model.spec import ModelSpec
 from addnorm.reduction import Reducible
-from addnorm.testing.broken_law import BrokenLaw
 from addnorm.testing.causes import broken_by
 from addnorm.testing.laws import LAWS
 from addnorm.testing.reductions import reduces_as_declared

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from addnorm.errors import BrokenLaw
 from addnorm.model.initialisation import generator_for
 from addnorm.model.spec import ModelSpec
 from addnorm.model.transformer import Transformer
-from addnorm.testing.broken_law import BrokenLaw
 from addnorm.testing.guard import floats, guard
 from addnorm.testing.interface import is_viewed_and_traced, repeats_itself, require_verbs, runs_on_its_device
 
