@@ -97,6 +97,11 @@ def _dispatch(arguments: Sequence[str]) -> int:
     # Only the command that was asked for is imported, and torch only inside `command`: `addnorm --help` and `addnorm
     # status` do not wait for it. `commands()` therefore reads docstrings without importing.
     module = importlib.import_module(f"addnorm.cli.{name.replace('-', '_')}")
+    if {"-h", "--help"} & {*rest}:
+        from addnorm.cli._help import command_help
+
+        print(command_help(name, module.__doc__ or "", module.Options))
+        return 0
     import tyro
 
     try:
