@@ -21,7 +21,9 @@ NEWCOMERS = (
     "export", "reindex", "doctor",
 )  # fmt: skip
 """Commands of the first hour, whose help is Chinese to the last sentence."""
-NAMES = re.compile(r"`[^`]*`|(?<![\w-])--[a-z][\w-]*|[\w./]*\w\.(?:json|yaml|py|svg|pdf|png|safetensors|html)\b|\b\d+\b")
+NAMES = re.compile(
+    r"`[^`]*`|(?<![\w-])--[a-z][\w-]*|[\w./]*\w\.(?:json|yaml|py|svg|pdf|png|safetensors|html)\b|\b\d+\b"
+)
 """What stands in a sentence of any language: code, options, files, numbers."""
 
 
@@ -74,7 +76,7 @@ def test_no_sentence_of_a_newcomers_help_is_english(name: str) -> None:
     chinese = phrases("zh")
     for field, english in options_of(module(name).Options).items():
         text = chinese.words.get(f"option.{name}.{field}", chinese.words.get(f"option.any.{field}"))
-        assert text is not None and CHINESE.search(text), f"{name} --{field}: {english}"
+        assert CHINESE.search(text or ""), f"{name} --{field}: {english}"
     text = shown(name, "zh")
     paragraphs = [part for part in text.split("\n\n") if not part.startswith("例如：")]
     assert [part for part in paragraphs if not CHINESE.search(part)] == []

@@ -54,7 +54,7 @@ def _paragraphs(name: str, docstring: str, t: Phrases, width: int) -> Iterator[s
     """The docstring's paragraphs; a block of commands stays as it is, below a heading."""
     translated = iter([t.translation(f"command.{name}", ""), *t.translation(f"details.{name}", "").split("\n\n")])
     for paragraph in cleandoc(docstring).split("\n\n"):
-        first, *rest = paragraph.split("\n")
+        rest = paragraph.split("\n")[1:]
         if rest and all(line.startswith("    ") for line in rest):
             yield "\n".join((t("help.example"), *(line[2:] for line in rest)))
         else:
@@ -64,7 +64,8 @@ def _paragraphs(name: str, docstring: str, t: Phrases, width: int) -> Iterator[s
 def _rows(name: str, options: type, t: Phrases) -> Iterator[_Row]:
     """How each option is written, and what it does; those of a group within the options like all others."""
     hints, texts = get_type_hints(options, include_extras=True), field_docstrings(options)
-    for field in fields(options):
+    # Its own options before those that many commands have.
+    for field in sorted(fields(options), key=lambda field: field.name not in vars(options)["__annotations__"]):
         hint = hints[field.name]
         if is_dataclass(hint):
             yield from _rows(name, hint, t)  # type: ignore[arg-type]
