@@ -62,7 +62,7 @@ def _paragraphs(name: str, docstring: str, t: Phrases, width: int) -> Iterator[s
 
 
 def _rows(name: str, options: type, t: Phrases) -> Iterator[_Row]:
-    """How each option is written, and what it does; those of a group within the options like all others."""
+    """The invocation and the text of each option, those of a group within the options included."""
     hints, texts = get_type_hints(options, include_extras=True), field_docstrings(options)
     # Its own options before those that many commands have.
     for field in sorted(fields(options), key=lambda field: field.name not in vars(options)["__annotations__"]):
