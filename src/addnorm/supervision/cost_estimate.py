@@ -13,7 +13,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
+from torch.utils.flop_counter import FlopCounterMode
 
 from addnorm.fields import JsonFields
 from addnorm.kernels.grouped_attention import counting_at_once
@@ -23,7 +23,7 @@ from addnorm.optimization.optimizers import OptimizerSpec
 from addnorm.study.definition import AnyModel, Study, Training
 from addnorm.study.foreign import ForeignSpec
 from addnorm.study.plugins import plugins_in
-from addnorm.supervision.live_bytes import LiveBytes
+from addnorm.supervision.live_bytes import FUSED_ON_CPU, LiveBytes
 from addnorm.supervision.trial_step import call_plugin, try_plugins
 
 _MEASURED_FLOPS = 3e10
@@ -276,15 +276,6 @@ def _count_step(model: AnyModel, training: Training, dtype: torch.dtype) -> Step
     return _count_on("cpu", model, training)
 
 
-# torch counts its fused attention on a GPU, not that of a CPU.
-_ON_CPU: dict[Any, Any] = {
-    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: lambda *shapes, **_: sdpa_flop_count(*shapes[:3]),
-    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: (
-        lambda *shapes, **_: sdpa_backward_flop_count(*shapes[:4])
-    ),
-}
-
-
 def _count_on(device: Literal["cpu", "meta"], model: AnyModel, training: Training) -> StepCost:
     shards = training.shards or 1
     rows = training.batch // shards if device == "cpu" else 1
@@ -299,7 +290,7 @@ def _count_on(device: Literal["cpu", "meta"], model: AnyModel, training: Trainin
     # Three observers of one pass. FLOPs are those of the operations that really run, so a kernel that computes scores
     # twice counts twice; `counting_at_once` makes one product of a loop over tiles, whose FLOPs are the same and whose
     # iterations are not needed.
-    with FlopCounterMode(display=False, custom_mapping=_ON_CPU) as flops, live, counting_at_once():
+    with FlopCounterMode(display=False, custom_mapping=FUSED_ON_CPU) as flops, live, counting_at_once():
         exits: list[torch.Tensor] = []
         logits = built(tokens, exits=exits) if training.exits else built(tokens)
         loss = F.cross_entropy(logits.flatten(0, 1), tokens.flatten())

@@ -64,6 +64,8 @@ def long_scalars(rows: Sequence[Mapping[str, Any]]) -> Rows:
 
 
 _ACROSS = 3
+_MOST_MARKS = 12
+"""Layers with a number below a panel; more would touch each other."""
 _LETTERS = 16
 """Of a variant's name in one line below a panel."""
 _MOST_BESIDE = 3
@@ -113,12 +115,14 @@ def figure(rows: Sequence[Mapping[str, Any]], t: Phrases) -> "MatplotlibFigure":
             axes.set_xticks(places, [_folded(entry["variant"]) for entry in entries], **slanted)
             axes.set_xlim(-0.75, len(entries) - 0.25)
         elif layered:
-            axes.set_xticks(firsts, [str(entries[place]["layer"]) for place in firsts])
+            marked = firsts[:: -(-len(firsts) // _MOST_MARKS)]
+            axes.set_xticks(marked, [str(entries[place]["layer"]) for place in marked])
         else:
             axes.locator_params(axis="x", integer=True)
         below = t("plot.entry_by_layer" if layered else "plot.entry") if variant else ""
-        some = f"  {t('scalars.some', shown=len(entries), all=len(of_all))}" if len(entries) < len(of_all) else ""
-        tidy(axes, title=f"{variant}  {parameter}{some}".strip(), across=below)
+        if len(entries) < len(of_all):
+            below += f" ({t('scalars.some', shown=len(entries), all=len(of_all))})"
+        tidy(axes, title=f"{variant}  {parameter}".strip(), across=below)
     legend_below(drawn, panels[0])
     return drawn
 
