@@ -71,6 +71,14 @@ def has_finite_gradients(spec: ModelSpec) -> None:
                 raise BrokenLaw(law, f"the gradient of {name} is not finite {when}.", "Look for 0/0 or sqrt(0).")
 
 
+def keeps_sequences_apart(spec: ModelSpec) -> None:
+    """In evaluation mode, a sequence has the same logits alone and beside others."""
+    law, (model, tokens, logits, allowed) = "keeps_sequences_apart", _evaluated(spec)
+    with torch.no_grad():
+        what, advice = "alone, a logit of a sequence differs by", "Take no mean or sum over the batch (dimension 0)."
+        _same(law, model(tokens[:1]), logits[:1], allowed, what, advice)
+
+
 def is_causal(spec: ModelSpec) -> None:
     """In evaluation mode, changing a token changes no earlier logit, and some logit from its position on."""
     law, (model, tokens, logits, allowed) = "is_causal", _evaluated(replace(spec, objective="causal"))
@@ -218,6 +226,7 @@ LAWS: Mapping[str, Law] = MappingProxyType(
             keeps_shape_and_dtype,
             runs_on_its_device,
             has_finite_gradients,
+            keeps_sequences_apart,
             is_causal,
             ignores_padding,
             decodes_with_a_cache,
