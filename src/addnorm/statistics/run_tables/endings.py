@@ -18,12 +18,12 @@ from addnorm.statistics.run_tables.numerals import is_missing
 from addnorm.words import Sentence, listed, say
 
 _STATES = {
-    "finished": "finished finish completed complete succeeded success successful done ok ended 完成 已完成 成功",
+    "finished": "finished finish completed complete succeeded success successful done ok ended published 完成 已完成 成功",
     "running": "running pending queued scheduled starting started waiting active unfinished in_progress "
     "运行中 进行中 等待中",
     "failed": "failed failure fail crashed crash killed error errored aborted canceled cancelled preempted preempting "
-    "interrupted stopped timeout timed_out oom out_of_memory dead pruned node_fail boot_fail deadline 失败 已失败 崩溃 "
-    "中断 已中断 已取消 出错",
+    "interrupted stopped timeout timed_out oom out_of_memory dead pruned node_fail boot_fail deadline terminated "
+    "失败 已失败 崩溃 中断 已中断 已取消 出错",
     "diverged": "diverged nan 发散",
 }
 STATE_OF = {word: state for state, words in _STATES.items() for word in words.split()}
