@@ -82,8 +82,8 @@ class Notation:
             >>> Notation(",").ungrouped("1.000"), Notation(".").ungrouped("1.000"), Notation(".").ungrouped("1,000")
             ('1000', '1.000', '1000')
         """
-        text = cleaned(value) if isinstance(value, str) and self.decimal else ""
-        is_grouped = _GROUPED.fullmatch(text) and self.decimal not in text
+        text = cleaned(value) if isinstance(value, str) else ""
+        is_grouped = self.decimal is not None and _GROUPED.fullmatch(text) and self.decimal not in text
         return re.sub(r"[.,]", "", text) if is_grouped else value
 
 
