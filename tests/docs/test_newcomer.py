@@ -2,6 +2,9 @@
 
 Every command is a process of its own in a fresh clone, as a newcomer types it. Only what takes long is less: steps, held-out
 sequences, the demo's models. `test_tutorial.py` runs the tutorial's lines in one process, in every session.
+
+Training does not depend on the language, and takes most of the time: of each study the second language trains one run anew, and
+finds the others that the first one has trained.
 """
 
 import os
@@ -32,12 +35,20 @@ ADDRESS = re.compile(r"http://[\w.:/?=&-]+")
 pytestmark = pytest.mark.thorough
 
 
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("newcomer")
+
+
 @pytest.fixture
-def clone(tmp_path: Path) -> Path:
+def clone(place: Path) -> Path:
+    """A fresh clone in one place for both languages, since a study remembers where its text and plug-in are."""
     if not (ROOT / ".git").exists() or shutil.which("git") is None:
         pytest.skip("a source distribution cannot be cloned")
-    subprocess.run(["git", "clone", "-q", "--no-hardlinks", str(ROOT), str(tmp_path / "addnorm")], check=True)
-    return tmp_path / "addnorm"
+    for earlier in ("addnorm", "state"):
+        shutil.rmtree(place / earlier, ignore_errors=True)
+    subprocess.run(["git", "clone", "-q", "--no-hardlinks", str(ROOT), str(place / "addnorm")], check=True)
+    return place / "addnorm"
 
 
 @pytest.fixture(params=LOCALES)
@@ -63,8 +74,14 @@ def type_in(clone: Path, environment: dict[str, str]) -> Callable[..., str]:
 
     def run(line: str, *more: str) -> str:
         words = [sys.executable, "-m", "addnorm", *shlex.split(line)[1:], *more]
+        study = Path(words[words.index("--out") + 1]) if words[3] == "run" else None
+        if study is not None and (trained := clone.parent / "trained" / study).exists():
+            shutil.copytree(trained, clone / study, symlinks=True)
+            shutil.rmtree(min(path.parent for path in (clone / study).glob("*/events.jsonl")))
         done = subprocess.run(words, cwd=clone, env=environment, capture_output=True, text=True, timeout=600)
         assert done.returncode == 0, f"{line}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
+        if study is not None and not trained.exists():
+            shutil.copytree(clone / study, trained, symlinks=True)
         return done.stdout
 
     return run

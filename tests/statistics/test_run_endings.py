@@ -100,7 +100,7 @@ def test_an_ending_under_another_name(tmp_path: Path, column: str, well: str, ba
     assert by_name(path, state=column)["mine/1"].state == state
 
 
-@pytest.mark.parametrize("words", [("converged", "exploded"), ("✅", "❌"), ("完成", "失败")])
+@pytest.mark.parametrize("words", [("converged", "exploded"), ("✅", "❌"), ("すみ", "だめ")])
 def test_a_column_of_states_without_a_known_word_is_named(tmp_path: Path, words: tuple[str, str]) -> None:
     rows = [f"{v},{s},{x},{words[(v, s) == ('mine', 1)]}" for v, r in LOSSES.items() for s, x in enumerate(r)]
     path = table(tmp_path, "variant,seed,loss,status", rows)

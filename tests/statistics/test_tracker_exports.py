@@ -222,9 +222,7 @@ def test_a_log_of_two_runs_is_refused(tmp_path: Path) -> None:
     columns = {"run": "{variant}-s{seed}", "loss": "val_loss"}
     assert [run.loss for run in read_runs(tmp_path, columns)] == [3.28] * 3  # b was resumed, from its first step
     (tmp_path / "b-s0.txt").write_text(one.replace("3.28", "3.20") + one)
-    with pytest.raises(
-        InputError, match=r"b-s0.txt: expected one run, got a second one: step 0 behind the last one, 1390"
-    ):
+    with pytest.raises(InputError, match=r"b-s0.txt: expected one run, got a second one: step 0 behind step 1390"):
         read_runs(tmp_path, columns)
 
 

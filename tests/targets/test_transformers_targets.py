@@ -4,6 +4,7 @@ import json
 import pickle
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from transformers import BertConfig, BertModel
 
 from addnorm.errors import InputError
 from addnorm.outside.targets import resolve
+from addnorm.outside.targets.example_inputs import example_inputs
 
 SMALL = {"num_hidden_layers": 1, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 12, "vocab_size": 50}
 PERCEIVER = {"num_latents": 2, "d_latents": 8, "d_model": 8, "num_blocks": 1, "num_self_attends_per_block": 1}
@@ -53,6 +55,11 @@ CLIP = {
         ),
         ("ViTModel", {**SMALL, "image_size": 32, "vocab_size": None}, {"pixel_values": (4, 3, 32, 32)}),
         ("Wav2Vec2Model", {**SMALL, "hidden_size": 16, "num_conv_pos_embeddings": 16}, {"input_values": (4, 4160)}),
+        (
+            "ASTModel",
+            {**SMALL, "num_mel_bins": 32, "max_length": 48, "vocab_size": None},
+            {"input_values": (4, 48, 32)},
+        ),
         ("T5ForConditionalGeneration", T5, {"input_ids": (4, 12), "decoder_input_ids": (4, 12)}),
         ("T5EncoderModel", T5, {"input_ids": (4, 12)}),
         ("CLIPModel", CLIP, {"input_ids": (4, 12), "pixel_values": (4, 3, 16, 16)}),
@@ -77,6 +84,39 @@ def test_inputs_are_derived(name: str, config: dict[str, Any], inputs: dict[str,
     for tensor in target.inputs.values():
         if not tensor.is_floating_point():
             assert not special & set(tensor.flatten().tolist())
+
+
+class Listener(torch.nn.Module):
+    """Reads spectrograms (time, bins), or samples where convolutions come first, under one name of its input."""
+
+    main_input_name = "input_values"
+
+    def __init__(self, **config: Any):
+        super().__init__()
+        self.config = SimpleNamespace(**config)
+        self.read = torch.nn.Linear(config["num_mel_bins"], 3)
+
+    def forward(self, input_values: torch.Tensor) -> torch.Tensor:
+        """Entries of the last axis, of samples in windows."""
+        if hasattr(self.config, "conv_dim"):
+            input_values = input_values.unfold(-1, self.config.num_mel_bins, self.config.inputs_to_logits_ratio)
+        return self.read(input_values)
+
+
+@pytest.mark.parametrize(
+    ("config", "shape"),
+    [
+        ({"num_mel_bins": 8, "max_length": 16}, (4, 16, 8)),
+        ({"num_mel_bins": 5, "max_length": 7, "patch_size": 2}, (4, 7, 5)),
+        ({"num_mel_bins": 1, "max_length": 3}, (4, 3, 1)),
+        ({"num_mel_bins": 8, "max_length": 20, "conv_dim": (4,), "inputs_to_logits_ratio": 10}, (4, 130)),
+        ({"num_mel_bins": 8, "conv_dim": (4,), "inputs_to_logits_ratio": 8}, (4, 104)),
+    ],
+)
+def test_a_spectrogram_is_told_from_samples(config: dict[str, Any], shape: tuple[int, ...]):
+    given, (said,) = example_inputs(Listener(**config))
+    assert tuple(given["input_values"].shape) == shape
+    assert ("spectrograms" in said) == (len(shape) == 3)
 
 
 @pytest.mark.parametrize(

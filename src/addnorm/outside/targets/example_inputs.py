@@ -1,7 +1,8 @@
 """Example inputs for a Transformers model, derived from its class and configuration.
 
-Token ids, images, log-mel features and raw audio are derived; for an encoder-decoder also the decoder's ids, for a model of
-text and images both. Floating-point inputs have the type of the model's weights. Other inputs are given with `--inputs`.
+Token ids, images, log-mel features, spectrograms and raw audio are derived; for an encoder-decoder also the decoder's ids, for
+a model of text and images both. Floating-point inputs have the type of the model's weights. Other inputs are given with
+`--inputs`.
 """
 
 import inspect
@@ -123,6 +124,12 @@ def _features(config: Any) -> Made:
 
 
 def _audio(config: Any) -> Made:
+    bins, frames = getattr(config, "num_mel_bins", None), getattr(config, "max_length", None)
+    if bins is not None and frames is not None and not hasattr(config, "conv_dim"):
+        # A spectrogram that is cut into patches, as AST has it; convolutions (`conv_dim`) read samples.
+        return torch.randn(
+            _BATCH, frames, bins, generator=_draw()
+        ), f"{_BATCH} spectrograms of noise, {frames} x {bins}"
     ratio = int(getattr(config, "inputs_to_logits_ratio", 320))
     return torch.randn(
         _BATCH, ratio * (_FRAMES + 1), generator=_draw()

@@ -8,6 +8,7 @@ there are any; all other columns are ignored. With steps, a run may have several
 
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -41,6 +42,7 @@ __all__ = [
 
 _SHOWN = 6
 """Words that a warning names."""
+_AMOUNTS = ("step", "compute", "throughput")
 _SEED = re.compile(r"^\s*s(?:eed)?[\s_=:-]*(?=\d+\s*$)", re.IGNORECASE)
 """Text before the number in `seed0`, `seed=0` and `s0`."""
 
@@ -191,11 +193,11 @@ def read_curves(
             f"{source}: expected a table with a row for each run and step, got a folder. Write it as a CSV file."
         )
     rows, separator, unread = _rows(source, names)
-    notation = Notation.of((row.loss for row in rows if isinstance(row.loss, str)), separator)
+    notations = _notations(rows, separator)
     curves: dict[str, dict[int, dict[float, float]]] = {}
     ended = {}
     for row in rows:
-        run = _run(row, names, notation)
+        run = _run(row, names, notations)
         if run.step is None:
             raise InputError(
                 f"{row.where}: expected the step of the row, got none. Name the column of steps with --columns step=NAME."
@@ -240,25 +242,42 @@ def _rows(source: Source, names: Names) -> tuple[list[RunRow], str | None, list[
         if is_in_memory(source)
         else read_any(Path(source), names)  # type: ignore[arg-type]
     )
-    notes = []
+    notes = _unread_endings(rows)
     if not tells_states(words := [row.state for row in rows]) and not names.state:
         rows = [row if row.state is None else replace(row, state=None) for row in rows]
         unknown = list(dict.fromkeys(str(word) for word in words if not is_missing(word)))
-        if len(unknown) > 1:
+        # Fractions are a number of a column of that name, such as the loss `valid`.
+        if len(unknown) > 1 and not all(re.fullmatch(r"-?\d*\.\d+", word) for word in unknown):
             notes.append(say("states_unknown", words=listed("comma", unknown[:_SHOWN])))
+    if rows and rows[0].held_out is not None:
+        notes.append(say("held_out_unread", column=rows[0].held_out, loss=names.loss))
     data = dict.fromkeys(str(row.data) for row in rows if not is_missing(row.data))
     if len(data) > 1 and not any(f"={each}" in str(row.variant) for row in rows[:1] for each in data):
         notes.append(say("data_differ", data=listed("comma", list(data)[:_SHOWN])))
     return rows, separator, notes
 
 
+def _unread_endings(rows: Sequence[RunRow]) -> list[Sentence]:
+    """Columns that are not read and may tell that some runs ended badly; one that says the same of all is a setting."""
+    words: dict[str, Counter[str]] = {}
+    for row in rows:
+        for column, word in row.unread.items():
+            words.setdefault(column, Counter())[word] += 1
+    named = []
+    for column, told in list(words.items())[:_SHOWN]:
+        if len(told) > 1 or told.total() < len(rows):
+            shown = listed("comma", map(_shortened, list(told)[:_SHOWN]))
+            named.append(say("ending_unread_of", column=repr(column), words=shown))
+    return [say("endings_unread", columns=listed("semicolon", named))] if named else []
+
+
 def _runs(rows: Sequence[RunRow], separator: str | None, names: Names) -> list[Run]:
     """The runs of rows; of a run with several steps, the last one that has a loss."""
-    notation = Notation.of((row.loss for row in rows if isinstance(row.loss, str)), separator)
+    notations = _notations(rows, separator)
     by_cell: dict[tuple[str, int], list[Run]] = {}
     unnumbered = not (names.seed or names.tells_seed)
     for place, row in enumerate(rows):
-        run = _run(replace(row, seed=place) if unnumbered and row.seed is None else row, names, notation)
+        run = _run(replace(row, seed=place) if unnumbered and row.seed is None else row, names, notations)
         by_cell.setdefault((run.variant, run.seed), []).append(run)
     return [_last(steps) for steps in by_cell.values()]
 
@@ -291,7 +310,17 @@ def _last(rows: Sequence[Run]) -> Run:
     return replace((with_loss or ordered)[-1], state=ordered[-1].state)
 
 
-def _run(row: RunRow, names: Names, notation: Notation) -> Run:
+def _notations(rows: Sequence[RunRow], separator: str | None) -> dict[str, Notation]:
+    """The notation of losses, and those of steps and costs."""
+    of_losses = Notation.of((row.loss for row in rows if isinstance(row.loss, str)), separator)
+    notations = {"loss": of_losses}
+    for name in _AMOUNTS:
+        cells = (cell for row in rows if isinstance(cell := getattr(row, name), str) and not cell.isdigit())
+        notations[name] = Notation.beside(cells, of_losses)
+    return notations
+
+
+def _run(row: RunRow, names: Names, notations: Mapping[str, Notation]) -> Run:
     variant = _variant(row.variant, names.variant, row.where)
     if names.run is not None and row.seed is None:
         parts = names.parts_of(variant, row.where)
@@ -302,10 +331,10 @@ def _run(row: RunRow, names: Names, notation: Notation) -> Run:
         raise _no_seed(row, names) from None
     loss = None
     if not is_missing(row.loss):
-        loss = _number(row.loss, names.loss, row.where, notation)
+        loss = _number(row.loss, names.loss, row.where, notations["loss"])
     step, compute, throughput = (
-        None if is_missing(cell) else _number(cell, name, row.where, Notation("."))
-        for name, cell in (("step", row.step), ("compute", row.compute), ("throughput", row.throughput))
+        None if is_missing(cell) else _number(notations[name].ungrouped(cell), name, row.where, notations[name])
+        for name, cell in zip(_AMOUNTS, (row.step, row.compute, row.throughput), strict=True)
     )
     # A step of nan or inf, or of -1 as some programs write for the end, would be sorted somewhere among the others.
     for name, value, least in (("step", step, 0.0), ("compute", compute, 5e-324), ("throughput", throughput, 5e-324)):

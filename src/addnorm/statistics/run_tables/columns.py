@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -26,6 +26,9 @@ _ANSWERED = {
     "finished completed done is_finished is_done": ("finished", "unfinished"),
     "crashed failed killed exit_code exitcode return_code returncode": ("failed", "finished"),
     "diverged is_diverged is_nan has_nan": ("diverged", "finished"),
+    "success succeeded successful ok is_ok passed valid is_valid alive": ("finished", "failed"),
+    "aborted oom is_oom timed_out preempted cancelled canceled interrupted has_failed is_failed has_error has_crashed rc "
+    "exit_status": ("failed", "finished"),
 }
 _ENDINGS = {name: states for names, states in _ANSWERED.items() for name in names.split()}
 """The state of a run by yes (or a code other than 0) and by no (or 0), in a column of that name."""
@@ -33,6 +36,8 @@ _STATE_LIKE = re.compile(rf"(?:^|[/.])(?:{'|'.join(_ENDINGS)})$|(?:^|[_/.])(?:st
 """Another name of such a column: `sys/failed`, `trial.status`, `slurm_state`."""
 _YES, _NO = ("true", "yes", "y", "t", "1", "1.0"), ("false", "no", "n", "f", "0", "0.0", "0:0")
 _NO_RUNS = {"", "unnamed:_0", *_STATE_NAMES, *_STEP_NAMES, *_ENDINGS}
+_CODES = re.compile("code|^rc$|exit_status")
+_HELD_OUT = [f"{part}{mark}loss" for mark in "_/" for part in ("val", "eval", "valid", "validation", "test")]
 _MOST_SHOWN = 24
 """Columns that a message names."""
 _USUAL_NAMES = {
@@ -235,11 +240,27 @@ class Names:
                     read[name] = there[0]
         return read
 
+    def unread(self, known: Sequence[str], read: Mapping[str, str]) -> list[str]:
+        """Columns that may tell how a run ended and are not read: all, or beside a column of states those that answer one
+        question; none if the user named a column or said that there is none."""
+        if self.state is not None:
+            return []
+        others = [column for column in known if column and column not in read.values()]
+        return others if "state" not in read else [each for each in others if _last_part(each) in _ENDINGS]
+
+    def held_out(self, known: Container[str]) -> str | None:
+        """A column of held-out losses beside the column `loss`, which nobody named and which may be that of training."""
+        return None if self.loss_named else next((each for each in _HELD_OUT if each in known), None)
+
 
 @lru_cache(maxsize=4096)
 def _folded(column: str) -> str:
     parted = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", column) if any(map(str.islower, column[:1] + column[-1:])) else column
     return parted.casefold().replace(" ", "_").replace("-", "_").rstrip("?")
+
+
+def _last_part(column: str) -> str:
+    return re.split("[/.]", _folded(column))[-1]
 
 
 def ending(column: str, cell: object) -> object:
@@ -249,8 +270,9 @@ def ending(column: str, cell: object) -> object:
         >>> ending("Crashed", "True"), ending("exit_code", 137), ending("status", "ok")
         ('failed', 'failed', 'ok')
     """
-    word, states = str(cell).strip().casefold(), _ENDINGS.get(re.split("[/.]", _folded(column))[-1])
-    if states is None or (word not in (*_YES, *_NO) and not (word and "code" in column.casefold())):
+    name, word = _last_part(column), str(cell).strip().casefold()
+    answers = word in (*_YES, *_NO) or (_CODES.search(name) and re.fullmatch(r"-?\d+(?::\d+)?", word))
+    if (states := _ENDINGS.get(name)) is None or not answers:
         return cell
     return states[word in _NO]
 
@@ -309,3 +331,7 @@ class RunRow:
     document: object = None
     task: object = None
     data: object = None
+    unread: Mapping[str, str] = field(default_factory=dict)
+    """Cells that may tell that the run ended badly, by columns that are not read."""
+    held_out: str | None = None
+    """Column of held-out losses beside one that may be of training."""

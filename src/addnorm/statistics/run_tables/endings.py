@@ -10,6 +10,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from addnorm.errors import InputError, did_you_mean
 from addnorm.statistics.result import Result
@@ -17,14 +18,27 @@ from addnorm.statistics.run_tables.numerals import is_missing
 from addnorm.words import Sentence, listed, say
 
 _STATES = {
-    "finished": "finished finish completed complete succeeded success successful done ok ended",
-    "running": "running pending queued scheduled starting started waiting active unfinished in_progress",
+    "finished": "finished finish completed complete succeeded success successful done ok ended published 完成 已完成 成功",
+    "running": "running pending queued scheduled starting started waiting active unfinished in_progress "
+    "运行中 进行中 等待中",
     "failed": "failed failure fail crashed crash killed error errored aborted canceled cancelled preempted preempting "
-    "interrupted stopped timeout timed_out oom out_of_memory dead pruned node_fail boot_fail deadline",
-    "diverged": "diverged nan",
+    "interrupted stopped timeout timed_out oom out_of_memory dead pruned node_fail boot_fail deadline terminated "
+    "失败 已失败 崩溃 中断 已中断 已取消 出错",
+    "diverged": "diverged nan 发散",
 }
 STATE_OF = {word: state for state, words in _STATES.items() for word in words.split()}
 """The state of a run by the word for it in W&B, MLflow, Slurm and others, in small letters."""
+_BAD = (
+    "crash|fail|error|exception|traceback|kill|abort|preempt|cancel|interrupt|diverg|explod|timeout|timed[ _-]out|corrupt"
+    "|out[ _-]of[ _-]memory|unfinished|incomplete|abgebrochen|abbruch|fehl|abgest[uü]rz|absturz|gescheitert|[eé]chou|[eé]chec"
+    "|erreur|interromp|planté|avorté|fallid"
+)
+_BAD_WORDS = "oom|nan|died|dead|hung|stuck|broken|sig(?:kill|term|segv|abrt|bus)|segfault"
+_BAD_SIGNS = "失败|崩溃|中断|出错|错误|异常|终止|取消|发散|超时|未完成|失敗|❌|✗|✘|💥"
+_ENDED_BADLY = re.compile(
+    rf"(?<![^\W\d_])(?:(?:{_BAD})[^\W\d_]*|(?:{_BAD_WORDS})(?![^\W\d_]))|{_BAD_SIGNS}", re.IGNORECASE
+)
+"""A word for a bad end, in a cell of any column and in the languages of those who wrote to us."""
 NOT_ENDED = "Write nan for a run that diverged (inf in a data frame), and leave out one that has not ended."
 _SHOWN = 6
 """Variants that a warning about unknown endings names."""
@@ -69,6 +83,17 @@ def state_of(word: object, column: str, where: str) -> str:
 def tells_states(words: Sequence[object]) -> bool:
     """True if at least one word stands for a state."""
     return any(_folded(word) in STATE_OF for word in words)
+
+
+@lru_cache(maxsize=4096)
+def may_tell_a_bad_end(text: str) -> bool:
+    """True if a text holds a word for a run that ended badly; a number that is missing is none.
+
+    Example:
+        >>> [may_tell_a_bad_end(text) for text in ("node 7 died", "nan_loss", "NaN", "deadline in May", "failsafe")]
+        [True, True, False, False, True]
+    """
+    return _ENDED_BADLY.search(text) is not None and text.strip().casefold().lstrip("+-") != "nan"
 
 
 def results_of(

@@ -13,6 +13,7 @@ from typing import Any
 
 from addnorm.errors import InputError
 from addnorm.statistics.run_tables.columns import Names, RunRow, ending, missing
+from addnorm.statistics.run_tables.endings import may_tell_a_bad_end
 from addnorm.statistics.run_tables.numerals import is_missing, stripped
 
 SEPARATED = (".csv", ".tsv", ".txt", ".md")
@@ -142,6 +143,9 @@ def _separated(text: str, path: Path, names: Names, usual: str) -> tuple[list[Ru
             wide = names.runs_in(header)
             _require_once(wide, header, where)
             places = {} if wide else _places(header, names, where, after=records)
+            read = {name: header[place] for name, place in places.items()}
+            unread = {each: header.index(each) for each in names.unread(header, read)}
+            held_out = names.held_out(header)
         elif (spelled := names.spelled(cells)) != header and not _is_rule(cells):
             if cells[0].startswith("#") and len(cells) != len(header):
                 continue
@@ -161,7 +165,7 @@ def _separated(text: str, path: Path, names: Names, usual: str) -> tuple[list[Ru
             known: dict[str, Any] = {name: cells[place] for name, place in places.items()}
             if "state" in known:
                 known["state"] = ending(header[places["state"]], known["state"])
-            rows.append(RunRow(where, **known))
+            rows.append(RunRow(where, **known, unread=_bad_ends(unread, cells), held_out=held_out))
     if header is None:
         raise InputError(f"{path}, line 1: expected the names of the columns, got an empty file.")
     return rows, separator
@@ -284,7 +288,15 @@ def rows_of_object(record: Any, names: Names, where: str) -> list[RunRow]:
         return _of_runs(cells, names, wide, where)
     if lacking := names.lacking(cells):
         raise missing(lacking, cells, where)
-    return [RunRow(where, **_meant({**names.required, **names.optional(cells, where)}, cells))]
+    read = {**names.required, **names.optional(cells, where)}
+    unread = {name: name for name in names.unread(tuple(cells), read)}
+    return [RunRow(where, **_meant(read, cells), unread=_bad_ends(unread, cells), held_out=names.held_out(cells))]
+
+
+def _bad_ends(unread: Mapping[str, Any], cells: Any) -> dict[str, str]:
+    """Cells that may tell that a run ended badly, in words or as an answer to the name of their column."""
+    words = ((name, cells[place], ending(name, cells[place])) for name, place in unread.items())
+    return {name: str(cell) for name, cell, word in words if isinstance(word, str) and may_tell_a_bad_end(word)}
 
 
 def _meant(columns: Mapping[str, str], cells: Mapping[str, Any]) -> dict[str, Any]:

@@ -56,10 +56,12 @@ def read_logs(folder: Path, metric: str) -> list[tuple[str, dict[str, Any]]]:
         if not found:
             continue
         for (before, steps, _), (after, *_) in pairwise(found):
-            if steps is not None and before >= steps > after:
+            # A resumed run goes on from its checkpoint; where no last step is announced, one that begins at the first again
+            # is another run, or the same one begun anew.
+            if before > after and (before >= steps if steps is not None else after <= found[0][0]):
                 raise InputError(
-                    f"{path}: expected one run, got a second one: step {after} behind the last one, {steps}. Give each run a "
-                    "file of its own."
+                    f"{path}: expected one run, got a second one: step {after} behind step {before}. Give each run a file of "
+                    "its own."
                 )
         step, steps, values = (with_metric or found)[-1]
         state = None if steps is None else "finished" if step >= steps else "unfinished"

@@ -24,6 +24,7 @@ _DECIMAL_COMMA = re.compile(rf"[+-]?\d*,\d+{_EXPONENT}")
 _EITHER = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
 _COMMA_GROUPS = re.compile(r"[+-]?[1-9]\d{0,2}(?:(?:,\d{3}){2,}(?:\.\d*)?|,\d{3}\.\d*)")
 _DOT_GROUPS = re.compile(r"[+-]?[1-9]\d{0,2}(?:(?:\.\d{3}){2,}(?:,\d*)?|\.\d{3},\d*)")
+_GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(?:[.,]\d{3})+")
 _SPACED = re.compile(r"([+-]?[1-9]\d{0,2}(?:[ ']\d{3})+)([.,]\d*)?")
 _NOT_FINITE = re.compile(r"[+-]?(?:nan|inf|infinity)", re.IGNORECASE)
 _MISSING = ("", "-", "--", "–", "—", "na", "n/a", "#n/a", "none", "null", "nil", "?", ".")
@@ -60,6 +61,30 @@ class Notation:
         if seen == {"either"}:
             return Notation("," if separator == ";" else None)
         return Notation("," if "," in seen and "." not in seen else ".")
+
+    @staticmethod
+    def beside(texts: Iterable[str], losses: "Notation") -> "Notation":
+        """The notation of steps and costs: their own where it shows, else that of the table's losses.
+
+        Example:
+            >>> Notation.beside(["500", "1.000"], Notation(",")).decimal
+            ','
+            >>> Notation.beside(["0.5", "1.000"], Notation(",")).decimal
+            '.'
+        """
+        seen = {_mark(text) for text in map(cleaned, texts) if not _GROUPED.fullmatch(text)} - {None}
+        return Notation("," if seen == {","} else ".") if len(seen) == 1 else losses
+
+    def ungrouped(self, value: object) -> object:
+        """The digits of a whole number whose thousands are parted by the mark that is not the decimal one; else the cell.
+
+        Example:
+            >>> Notation(",").ungrouped("1.000"), Notation(".").ungrouped("1.000"), Notation(".").ungrouped("1,000")
+            ('1000', '1.000', '1000')
+        """
+        text = cleaned(value) if isinstance(value, str) else ""
+        is_grouped = self.decimal is not None and _GROUPED.fullmatch(text) and self.decimal not in text
+        return re.sub(r"[.,]", "", text) if is_grouped else value
 
 
 def number(value: object, notation: Notation) -> float:

@@ -1,0 +1,234 @@
+"""What a table says in columns that are not read, and steps in the notation of its losses: never passed over in silence."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import addnorm
+from addnorm.errors import InputError
+from addnorm.statistics import Result
+from addnorm.statistics.run_tables import read_curves, read_run_table
+
+LOSSES = {
+    (variant, seed): loss
+    for variant, row in {"base": (2.51, 2.52, 2.53, 2.515), "mine": (2.41, 2.43, 2.42, 2.425)}.items()
+    for seed, loss in enumerate(row)
+}
+CRASHED = ("mine", 2)
+NOTE = "columns that are not read may tell that runs ended badly"
+
+
+def table(path: Path, column: str, well: str, badly: str) -> Path:
+    rows = [f"{v},{s},{x},{badly if (v, s) == CRASHED else well}" for (v, s), x in LOSSES.items()]
+    path.write_text("\n".join([f"variant,seed,loss,{column}", *rows]) + "\n", encoding="utf-8")
+    return path
+
+
+def states(path: Path, **columns: str) -> dict[tuple[str, int], str]:
+    return {(run.variant, run.seed): run.state for run in read_run_table(path, columns).runs}
+
+
+@pytest.mark.parametrize(
+    ("column", "well", "badly"),
+    [
+        ("error", "", "CUDA out of memory"),
+        ("exception", "", "RuntimeError: NaN loss"),
+        ("result", "fine", "FAIL"),
+        ("Zustand", "fertig", "abgebrochen"),
+        ("état", "terminé", "échoué"),
+        ("运行结果", "正常", "崩溃"),
+        ("notes", "", "node 7 died at step 300"),
+        ("signal", "", "SIGKILL"),
+        ("termination", "normal", "preempted"),
+        ("health", "good", "dead"),
+        ("end_reason", "max_steps", "nan_loss"),
+        ("stopped_by", "", "OOM killer"),
+        ("tags", "sweep", "sweep;crashed_early"),
+        ("emoji", "👍", "❌"),
+        ("memo", "", "Fehler in Schritt 12"),
+        ("fin", "correcte", "interrompue"),
+        ("exit", "clean", "SIGTERM"),
+        ("is_done?", "ja", "hung"),
+    ],
+)
+def test_a_column_that_may_tell_a_bad_end_is_named(tmp_path: Path, column: str, well: str, badly: str) -> None:
+    path = table(tmp_path / "runs.csv", column, well, badly)
+    ranking = addnorm.rank(path)
+    (said,) = (each for each in ranking.warnings if NOTE in each or "column of states" in each)
+    assert badly.replace(",", " ·") in said
+    assert all(value.counted for value in ranking["mine"].values)
+    assert any(NOTE in each for each in addnorm.noise(path).warnings) == (NOTE in said)
+    told = addnorm.rank(path, columns={"state": ""})
+    assert not any(NOTE in each for each in told.warnings), "the user said that none ended badly"
+
+
+@pytest.mark.parametrize(
+    ("column", "well", "badly"),
+    [
+        ("success", "True", "False"),
+        ("oom", "no", "yes"),
+        ("rc", "0", "137"),
+        ("exit_status", "0", "-9"),
+        ("aborted", "False", "True"),
+        ("valid", "1", "0"),
+        ("OK?", "yes", "no"),
+        ("sys/has_error", "false", "true"),
+        ("timed out", "n", "y"),
+        ("状态", "已完成", "失败"),
+        ("status", "成功", "崩溃"),
+    ],
+)
+def test_an_answer_to_a_question_about_the_end_is_read(tmp_path: Path, column: str, well: str, badly: str) -> None:
+    path = table(tmp_path / "runs.csv", column, well, badly)
+    assert {run for run, state in states(path).items() if state != "finished"} == {CRASHED}
+    assert set(states(path, state="").values()) == {"finished"}
+
+
+@pytest.mark.parametrize(
+    ("column", "well", "badly"),
+    [
+        ("resumed_from", "crash-test", "crash-test"),  # the same for all: a setting
+        ("test_acc", "0.7", "nan"),
+        ("test_acc", "0.7", "NaN"),
+        ("note", "slow", "deadline in May"),
+        ("valid", "2.31", "2.35"),  # a loss of that name
+        ("config", "kompakt", "komplex"),
+        ("unstuck", "", "monitored"),
+        ("language", "en", "ko"),
+    ],
+)
+def test_other_columns_are_not_named(tmp_path: Path, column: str, well: str, badly: str) -> None:
+    found = read_run_table(table(tmp_path / "runs.csv", column, well, badly))
+    assert found.warnings == ()
+    assert {run.state for run in found.runs} == {"finished"}
+
+
+def test_beside_a_column_of_states_only_answers_are_named(tmp_path: Path) -> None:
+    path = table(tmp_path / "runs.csv", "state,notes", "finished,", "finished,crashed once and resumed")
+    assert read_run_table(path).warnings == ()
+    path = table(tmp_path / "runs.csv", "state,diverged", "finished,no", "finished,yes")
+    (said,) = read_run_table(path).warnings
+    assert "'diverged' ('yes')" in said
+
+
+def objects(tmp_path: Path, cells: Callable[[bool], object]) -> list[str]:
+    rows = [{"variant": v, "seed": s, "loss": x, "meta": cells((v, s) == CRASHED)} for (v, s), x in LOSSES.items()]
+    path = tmp_path / "runs.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return [str(each) for source in (path, rows) for each in read_run_table(source).warnings]
+
+
+def test_so_are_fields_of_objects_in_a_file_and_in_memory(tmp_path: Path) -> None:
+    assert all(
+        "'meta.exit' ('crash')" in said for said in objects(tmp_path, lambda bad: {"exit": "crash" if bad else "ok"})
+    )
+    assert len(objects(tmp_path, lambda bad: {"exit": "crash" if bad else "ok"})) == 2
+    assert objects(tmp_path, lambda bad: {"accuracy": float("nan") if bad else 0.7}) == []
+    assert objects(tmp_path, lambda bad: {"killed_heads": 3 if bad else 0}) == []
+
+
+STEPS = (500, 1000, 1500, 20000)
+
+
+def history(path: Path, separator: str, mark: str, cell: Callable[[int], str]) -> Path:
+    lines = [separator.join(("variant", "seed", "step", "loss"))]
+    for (variant, seed), loss in LOSSES.items():
+        for step in STEPS:
+            value = f"{loss + (STEPS[-1] - step) / 10000:.4f}".replace(".", mark)
+            lines.append(separator.join((variant, str(seed), cell(step), value)))
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("separator", "mark", "cell"),
+    [
+        (";", ",", lambda step: f"{step:,}".replace(",", ".")),  # Excel in German
+        ("\t", ",", lambda step: f"{step:,}".replace(",", ".")),
+        (";", ",", lambda step: f"{step:,}".replace(",", "\u202f")),  # in French
+        (";", ",", lambda step: f"{step},0"),  # pandas, to_csv(decimal=",")
+        (";", ",", lambda step: f"{step / 1000:g}".replace(".", ",")),  # epochs
+        (";", ",", lambda step: f"{step / 1000:.1f}"),  # two programs
+        (",", ".", lambda step: f'"{step:,}"'),  # Excel in English
+        (",", ".", lambda step: f"{step / 1000:.3f}"),
+        (";", ".", lambda step: f"{step:,}"),
+    ],
+)
+def test_steps_are_read_in_the_notation_of_the_table(
+    tmp_path: Path, separator: str, mark: str, cell: Callable[[int], str]
+) -> None:
+    path = history(tmp_path / "runs.csv", separator, mark, cell)
+    found = read_run_table(path)
+    assert {(run.variant, run.seed): run.loss for run in found.runs} == {
+        run: pytest.approx(x, abs=1e-12) for run, x in LOSSES.items()
+    }
+    assert found.warnings == ()
+    curves, _, _ = read_curves(path)
+    steps = sorted(curves["mine"][0])
+    assert [step / steps[0] for step in steps] == pytest.approx([step / STEPS[0] for step in STEPS])
+
+
+def test_steps_of_two_notations_are_refused(tmp_path: Path) -> None:
+    cells = {500: "0.5", 1000: "1,25", 1500: "1.500", 20000: "20"}
+    with pytest.raises(InputError, match=r"in column 'step'.*another decimal mark"):
+        read_run_table(history(tmp_path / "runs.csv", ";", ",", cells.__getitem__))
+
+
+def evaluations(loss: float, first: int, last: int) -> str:
+    return "".join(
+        f"step {step}: train loss 2.0, val loss {loss + (2000 - step) / 1000:.4f}\niter {step}: loss 2.1, time 20ms\n"
+        for step in range(first, last + 1, 500)
+    )
+
+
+@pytest.mark.parametrize(
+    ("lines", "problem"),
+    [
+        (lambda x: evaluations(x + 1, 0, 2000) + evaluations(x, 0, 2000), "step 0 behind step 2000"),
+        (lambda x: evaluations(x + 1, 0, 1000) + evaluations(x, 0, 2000), "step 0 behind step 1000"),
+        (lambda x: evaluations(x, 0, 2000) + evaluations(x - 1, 0, 1000), "step 0 behind step 2000"),
+        (lambda x: evaluations(x, 1000, 2000) + evaluations(x - 1, 500, 2000), "step 500 behind step 2000"),
+        (lambda x: evaluations(x + 1, 0, 1500) + evaluations(x, 1000, 2000), None),  # resumed
+        (lambda x: evaluations(x, 0, 1000) + evaluations(x, 1000, 2000), None),
+    ],
+)
+def test_a_log_of_two_runs_is_refused_and_a_resumed_one_is_read(
+    tmp_path: Path, lines: Callable[[float], str], problem: str | None
+) -> None:
+    for (variant, seed), loss in LOSSES.items():
+        text = lines(loss) if (variant, seed) == CRASHED else evaluations(loss, 0, 2000)
+        (tmp_path / f"{variant}_{seed}.log").write_text(text, encoding="utf-8")
+    named = {"loss": "val_loss", "run": "{variant}_{seed}"}
+    if problem is not None:
+        with pytest.raises(InputError, match=rf"mine_2.log: expected one run, got a second one: {problem}"):
+            read_run_table(tmp_path, named)
+        return
+    found: tuple[Result, ...] = read_run_table(tmp_path, named).runs
+    assert {(run.variant, run.seed): run.loss for run in found} == LOSSES
+
+
+@pytest.mark.parametrize("column", ["val_loss", "eval_loss", "validation_loss", "val/loss", "test_loss"])
+def test_a_held_out_loss_beside_the_one_that_is_ranked_is_named(tmp_path: Path, column: str) -> None:
+    path = table(tmp_path / "runs.csv", column, "1.5", "1.6")
+    (said,) = read_run_table(path).warnings
+    assert f"loss is ranked; the table has {column} as well" in said
+    assert read_run_table(path, {"loss": column}).warnings == ()
+    rows = [{"variant": v, "seed": s, "loss": x, column: 1.5} for (v, s), x in LOSSES.items()]
+    assert len(read_run_table(rows).warnings) == 1
+
+
+def test_so_it_is_in_the_histories_of_keras_and_transformers(tmp_path: Path) -> None:
+    for (variant, seed), loss in LOSSES.items():
+        run = tmp_path / "keras" / f"{variant}-s{seed}.csv"
+        run.parent.mkdir(exist_ok=True)
+        run.write_text(f"epoch,loss,val_loss\n0,{loss},{loss}\n1,{loss / 2},{loss - 0.1}\n", encoding="utf-8")
+        state = tmp_path / "trainer" / f"{variant}-s{seed}" / "trainer_state.json"
+        state.parent.mkdir(parents=True)
+        log = [{"step": 1, "loss": loss / 2}, {"step": 2, "loss": loss / 3}, {"step": 2, "eval_loss": loss}]
+        state.write_text(json.dumps({"global_step": 2, "max_steps": 2, "log_history": log}), encoding="utf-8")
+    for folder, column in (("keras", "val_loss"), ("trainer", "eval_loss")):
+        (said,) = read_run_table(tmp_path / folder).warnings
+        assert f"--columns loss={column}" in said
+        assert read_run_table(tmp_path / folder, {"loss": column}).warnings == ()
