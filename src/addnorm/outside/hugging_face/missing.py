@@ -1,0 +1,119 @@
+"""Parts of a class of Transformers for which a specification has no room, read from its configuration, modules and code."""
+
+import functools
+import importlib
+import inspect
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+Found = tuple[str, nn.Module]
+"""A module with its path."""
+_ATTENDS = re.compile(r"attention_interface|scaled_dot_product|flash_attn|flex_attention|logsumexp")
+_SOFTMAX = re.compile(r"softmax", re.IGNORECASE)
+_PRODUCTS = re.compile(r"matmul|bmm|einsum| @ ")
+_OTHER_INPUTS = re.compile(r"pixel|image|video|audio|input_features|input_values|speech|bbox|visual")
+_FIELDS = {
+    "is_encoder_decoder": "cross attention to an encoder",
+    "hash": "hashing",
+    "(kv|q)_lora_rank": "latent attention",
+    "index_(n_)?heads": "an indexer of keys",
+}
+"""Words in names of fields of a configuration, and the parts that they set."""
+_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+_MATRICES = 7
+
+
+def missing_parts(config: Mapping[str, Any]) -> list[str]:
+    """What a specification cannot have of a model, each part with the field, argument or module that shows it.
+
+    Args:
+        config: contents of config.json.
+
+    Returns:
+        Empty if no part is known to be missing, so that only a reader of the weights is.
+
+    Raises:
+        LookupError: Transformers is absent, does not know the class, or cannot build it with this configuration.
+    """
+    try:
+        transformers = importlib.import_module("transformers")
+        cls = getattr(transformers, config["architectures"][0])
+        with torch.device("meta"):
+            model = cls(transformers.CONFIG_MAPPING[config["model_type"]].from_dict(dict(config)))
+    # Transformers may be absent, lack the class or a package of it, or refuse the configuration with any exception; the
+    # message about the checkpoint then names no part.
+    except Exception as error:
+        raise LookupError(str(error)) from error
+    lists = [(path, each) for path, each in model.named_modules() if isinstance(each, nn.ModuleList) and len(each)]
+    # That of the layers holds the most parameters; lists inside layers may have more members.
+    path, largest = max(lists, key=lambda one: sum(each.numel() for each in one[1].parameters()), default=("", ()))
+    layers = [(f"{path}.{number}", layer) for number, layer in enumerate(largest)]
+    attends = any(_attends(each) for _, each in lists)
+    return list(_parts(model, layers, attends=attends)) or list(_further(layers))
+
+
+def _parts(model: Any, layers: Sequence[Found], *, attends: bool) -> Iterator[str]:
+    fields = [name for name, value in model.config.to_dict().items() if value]
+    for name in [name for name in inspect.signature(model.forward).parameters if _OTHER_INPUTS.search(name)][:1]:
+        yield f"inputs beside tokens ({name})"
+    for word, part in _FIELDS.items():
+        yield from (f"{part} ({name})" for name in [name for name in fields if re.search(word, name)][:1])
+    inner = [(f"{path}.{name}", each) for path, layer in layers for name, each in layer.named_modules() if name]
+    silent = [(path, layer) for path, layer in layers if not _attends(layer)]
+    among = f"{len(silent)} of {len(layers)} layers without attention"
+    for part, found in (
+        # Matrices of several axes are also those of heads.
+        ("experts", [one for one in inner if _side_by_side(one[1])] if re.search("expert|moe", str(fields)) else []),
+        (
+            "convolutions across tokens",
+            [one for one in inner if isinstance(one[1], _CONVOLUTIONS) and max(one[1].kernel_size) > 1],
+        ),
+        ("tables inside layers", [one for one in inner if isinstance(one[1], nn.Embedding)]),
+        (among, silent if len(silent) < len(layers) else []),
+        ("tokens mixed by something else than attention", [] if attends else silent),
+    ):
+        yield from (f"{part} ({path}: {type(module).__name__})" for path, module in found[:1])
+
+
+def _further(layers: Sequence[Found]) -> Iterator[str]:
+    """What a layer has beyond attention and a feed-forward branch of usual parts, of a class without a greater difference."""
+    shapes = {tuple(sorted((name, each.shape) for name, each in layer.named_parameters())) for _, layer in layers}
+    if len(shapes) > 1:
+        yield f"layers of several kinds ({layers[0][0]} and {len(shapes) - 1} others)"
+    for path, layer in layers[:1]:
+        inside = [(name, one) for name, one in layer.named_modules() if _code_attends(type(one))]
+        own = [f"{path}.{name}.{number}" for name, one in inside for number, _ in one.named_parameters(recurse=False)]
+        yield from (f"numbers inside attention ({each})" for each in own[:1])
+        matrices = sum(each.ndim == 2 for each in layer.parameters())
+        if matrices > _MATRICES:
+            yield f"more matrices than attention and a gated feed-forward have ({matrices} in {path})"
+
+
+def _side_by_side(module: nn.Module) -> bool:
+    """True for matrices stacked in one parameter, or for several modules of one class with two matrices each."""
+    if isinstance(module, nn.ModuleList | nn.ModuleDict):
+        matrices = [sum(one.ndim == 2 for one in each.parameters()) for each in module.children()]
+        return len({type(each) for each in module.children()}) == 1 < len(matrices) and min(matrices) > 1
+    return not isinstance(module, nn.Conv1d) and any(each.ndim == 3 for each in module.parameters(recurse=False))
+
+
+def _attends(module: nn.Module) -> bool:
+    return any(map(_code_attends, {type(each) for each in module.modules()}))
+
+
+@functools.cache
+def _code_attends(cls: type[nn.Module]) -> bool:
+    """True if the code of a class attends: by a function for it, or by a softmax beside products."""
+    try:
+        file = inspect.getsource(sys.modules[cls.__module__])
+    except (OSError, TypeError):
+        return False
+    # Cut out of the file: inspect.getsource of a class parses the whole file, once per class.
+    code = re.search(rf"^class {cls.__name__}\b.*?(?=^\S|\Z)", file, re.MULTILINE | re.DOTALL)
+    text = "" if code is None else code[0]
+    return bool(_ATTENDS.search(text) or (_SOFTMAX.search(text) and _PRODUCTS.search(text)))
