@@ -60,8 +60,9 @@ LACKING = """
 A specification has no room for these parts of the other classes that make logits of tokens, each
 with its default configuration. `addnorm.load_hf` names them for a checkpoint, with the module, field
 or argument that shows them: it reads them from the class's configuration, modules and code. A class
-may have several, and further ones that are not seen. `addnorm inspect`, `audit`, `addnorm.identities`
-and `addnorm.depth_matrix` take these classes as they are, and `addnorm.joint` joins their layers.
+may have several, and further ones that are not seen. `addnorm audit` takes them as they are;
+`addnorm inspect`, `addnorm.identities` and `addnorm.depth_matrix` those that read tokens, with the
+reason where a stream cannot be followed; and `addnorm.joint` stands between branches of any module.
 
 """
 _SIZES = {"vocab": 11, "width": 4, "depth": 2, "heads": 1, "kv_heads": 1, "hidden": 3, "max_seq": 9}

@@ -240,12 +240,11 @@ def _spec(room: str, base: type[Spec], given: Any, fields: Mapping[str, Any]) ->
     if isinstance(given, base):
         return replace(given, **fields)
     kind = given.get("kind") if isinstance(given, Mapping) else given
-    inside = [other for other in MECHANISM_ROOMS if kind == other or kind in ROOMS[other].kinds()]
-    if room == "residual" and inside and "residual" not in inside:
+    inside = next((other for other in MECHANISM_ROOMS if kind == other or kind in ROOMS[other].kinds()), room)
+    if room == "residual" != inside:  # the first of the rooms, so that no kind of its own is taken for another's
         raise InputError(
-            f"joint: expected a residual, which stands between branches, got {kind!r} of room {inside[0]!r}, which works inside "
-            f"a branch and needs its queries, tokens or norms. Build it into a model, addnorm.preset('llama', {inside[0]}=…), or "
-            "give the terms of several layers to addnorm.attend."
+            f"joint: expected a residual, which stands between branches, got {kind!r} of room {inside!r}, which works inside a "
+            "branch. Build it into a model of addnorm.preset, or give the terms of several layers to addnorm.attend."
         )
     if isinstance(given, Mapping) and isinstance(given.get("kind"), str):
         return ROOMS[room].make(

@@ -81,14 +81,7 @@ def inspect_text(
 
 
 def measured_windows(model: Path, windows: Windows, *, text: str, digest: str) -> dict[str, Any]:
-    """What a file of measures says of a model and a text that are not of a run.
-
-    Args:
-        model: folder of the checkpoint, or `file.py:function`.
-        windows: of the text.
-        text: what the text is.
-        digest: hash of its tokens.
-    """
+    """What a file of measures says of a checkpoint or a `file.py:function`, and of the text and its hash."""
     return {
         "format": FORMAT,
         "run": model.name,

@@ -116,12 +116,11 @@ def _class_of(config: Mapping[str, Any], where: str) -> type[ForeignClass]:
 def _why_not(config: Mapping[str, Any]) -> str:
     """A sentence on what a specification lacks of a class of Transformers."""
     try:
-        parts = missing_parts(config)
+        parts = "; ".join(missing_parts(config))
     except LookupError:
         return "Which part is missing cannot be told: the installed Transformers does not build it."
-    if not parts:
-        return "No part of its layers is known to be missing: what lacks is a table that reads its weights."
-    return f"No specification has {'; '.join(parts)}."
+    nothing = "No part of its layers is known to be missing: what lacks is a table that reads its weights."
+    return f"No specification has {parts}." if parts else nothing
 
 
 def _parameters(

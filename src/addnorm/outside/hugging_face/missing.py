@@ -3,6 +3,7 @@
 import functools
 import importlib
 import inspect
+import linecache
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,18 +25,12 @@ _FIELDS = {
     "index_(n_)?heads": "an indexer of keys",
 }
 """Words in names of fields of a configuration, and the parts that they set."""
-_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _MATRICES = 7
 
 
 def missing_parts(config: Mapping[str, Any]) -> list[str]:
-    """What a specification cannot have of a model, each part with the field, argument or module that shows it.
-
-    Args:
-        config: contents of config.json.
-
-    Returns:
-        Empty if no part is known to be missing, so that only a reader of the weights is.
+    """What a specification cannot have of the model of a config.json, each part with the field, argument or module that shows
+    it; empty if only a reader of the weights is missing.
 
     Raises:
         LookupError: Transformers is absent, does not know the class, or cannot build it with this configuration.
@@ -45,9 +40,9 @@ def missing_parts(config: Mapping[str, Any]) -> list[str]:
         cls = getattr(transformers, config["architectures"][0])
         with torch.device("meta"):
             model = cls(transformers.CONFIG_MAPPING[config["model_type"]].from_dict(dict(config)))
-    # Transformers may be absent, lack the class or a package of it, or refuse the configuration with any exception; the
-    # message about the checkpoint then names no part.
-    except Exception as error:
+    except (
+        Exception
+    ) as error:  # Transformers may lack the class or a package of it, or refuse the configuration with any
         raise LookupError(str(error)) from error
     lists = [(path, each) for path, each in model.named_modules() if isinstance(each, nn.ModuleList) and len(each)]
     # That of the layers holds the most parameters; lists inside layers may have more members.
@@ -65,16 +60,13 @@ def _parts(model: Any, layers: Sequence[Found], *, attends: bool) -> Iterator[st
         yield from (f"{part} ({name})" for name in [name for name in fields if re.search(word, name)][:1])
     inner = [(f"{path}.{name}", each) for path, layer in layers for name, each in layer.named_modules() if name]
     silent = [(path, layer) for path, layer in layers if not _attends(layer)]
-    among = f"{len(silent)} of {len(layers)} layers without attention"
+    some = silent if len(silent) < len(layers) else []
     for part, found in (
         # Matrices of several axes are also those of heads.
         ("experts", [one for one in inner if _side_by_side(one[1])] if re.search("expert|moe", str(fields)) else []),
-        (
-            "convolutions across tokens",
-            [one for one in inner if isinstance(one[1], _CONVOLUTIONS) and max(one[1].kernel_size) > 1],
-        ),
+        ("convolutions across tokens", [one for one in inner if _convolves(one[1])]),
         ("tables inside layers", [one for one in inner if isinstance(one[1], nn.Embedding)]),
-        (among, silent if len(silent) < len(layers) else []),
+        (f"{len(silent)} of {len(layers)} layers without attention", some),
         ("tokens mixed by something else than attention", [] if attends else silent),
     ):
         yield from (f"{part} ({path}: {type(module).__name__})" for path, module in found[:1])
@@ -89,8 +81,7 @@ def _further(layers: Sequence[Found]) -> Iterator[str]:
         inside = [(name, one) for name, one in layer.named_modules() if _code_attends(type(one))]
         own = [f"{path}.{name}.{number}" for name, one in inside for number, _ in one.named_parameters(recurse=False)]
         yield from (f"numbers inside attention ({each})" for each in own[:1])
-        matrices = sum(each.ndim == 2 for each in layer.parameters())
-        if matrices > _MATRICES:
+        if (matrices := sum(each.ndim == 2 for each in layer.parameters())) > _MATRICES:
             yield f"more matrices than attention and a gated feed-forward have ({matrices} in {path})"
 
 
@@ -102,6 +93,10 @@ def _side_by_side(module: nn.Module) -> bool:
     return not isinstance(module, nn.Conv1d) and any(each.ndim == 3 for each in module.parameters(recurse=False))
 
 
+def _convolves(module: nn.Module) -> bool:
+    return isinstance(module, nn.Conv1d | nn.Conv2d) and max(module.kernel_size) > 1
+
+
 def _attends(module: nn.Module) -> bool:
     return any(map(_code_attends, {type(each) for each in module.modules()}))
 
@@ -109,11 +104,8 @@ def _attends(module: nn.Module) -> bool:
 @functools.cache
 def _code_attends(cls: type[nn.Module]) -> bool:
     """True if the code of a class attends: by a function for it, or by a softmax beside products."""
-    try:
-        file = inspect.getsource(sys.modules[cls.__module__])
-    except (OSError, TypeError):
-        return False
     # Cut out of the file: inspect.getsource of a class parses the whole file, once per class.
+    file = "".join(linecache.getlines(getattr(sys.modules[cls.__module__], "__file__", "")))
     code = re.search(rf"^class {cls.__name__}\b.*?(?=^\S|\Z)", file, re.MULTILINE | re.DOTALL)
-    text = "" if code is None else code[0]
+    text = code[0] if code else ""
     return bool(_ATTENDS.search(text) or (_SOFTMAX.search(text) and _PRODUCTS.search(text)))
