@@ -81,7 +81,7 @@ def inspect_text(
 
 
 def measured_windows(model: Path, windows: Windows, *, text: str, digest: str) -> dict[str, Any]:
-    """What a file of measures says of a checkpoint or a `file.py:function`, and of the text and its hash."""
+    """Head of a file of measures: the checkpoint or `file.py:function`, the text and its hash."""
     return {
         "format": FORMAT,
         "run": model.name,

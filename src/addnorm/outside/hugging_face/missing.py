@@ -29,7 +29,7 @@ _MATRICES = 7
 
 
 def missing_parts(config: Mapping[str, Any]) -> list[str]:
-    """What a specification cannot have of the model of a config.json, each part with the field, argument or module that shows
+    """Parts of the model of a config.json that a specification cannot have, each with the field, argument or module that shows
     it; empty if only a reader of the weights is missing.
 
     Raises:
@@ -73,7 +73,7 @@ def _parts(model: Any, layers: Sequence[Found], *, attends: bool) -> Iterator[st
 
 
 def _further(layers: Sequence[Found]) -> Iterator[str]:
-    """What a layer has beyond attention and a feed-forward branch of usual parts, of a class without a greater difference."""
+    """Parts of a layer beyond usual attention and feed-forward branches, of a class without a greater difference."""
     shapes = {tuple(sorted((name, each.shape) for name, each in layer.named_parameters())) for _, layer in layers}
     if len(shapes) > 1:
         yield f"layers of several kinds ({layers[0][0]} and {len(shapes) - 1} others)"
