@@ -78,7 +78,11 @@ def _further(layers: Sequence[Found]) -> Iterator[str]:
     if len(shapes) > 1:
         yield f"layers of several kinds ({layers[0][0]} and {len(shapes) - 1} others)"
     for path, layer in layers[:1]:
-        inside = [(name, one) for name, one in layer.named_modules() if _code_attends(type(one))]
+        inside = [
+            (name, one)
+            for name, one in layer.named_modules()
+            if _code_attends(type(one).__module__, type(one).__name__)
+        ]
         own = [f"{path}.{name}.{number}" for name, one in inside for number, _ in one.named_parameters(recurse=False)]
         yield from (f"numbers inside attention ({each})" for each in own[:1])
         if (matrices := sum(each.ndim == 2 for each in layer.parameters())) > _MATRICES:
@@ -98,14 +102,15 @@ def _convolves(module: nn.Module) -> bool:
 
 
 def _attends(module: nn.Module) -> bool:
-    return any(map(_code_attends, {type(each) for each in module.modules()}))
+    kinds = {type(each) for each in module.modules()}
+    return any(_code_attends(kind.__module__, kind.__name__) for kind in kinds)
 
 
 @functools.cache
-def _code_attends(cls: type[nn.Module]) -> bool:
+def _code_attends(module: str, name: str) -> bool:
     """True if the code of a class attends: by a function for it, or by a softmax beside products."""
     # Cut out of the file: inspect.getsource of a class parses the whole file, once per class.
-    file = "".join(linecache.getlines(getattr(sys.modules[cls.__module__], "__file__", "")))
-    code = re.search(rf"^class {cls.__name__}\b.*?(?=^\S|\Z)", file, re.MULTILINE | re.DOTALL)
+    file = "".join(linecache.getlines(getattr(sys.modules[module], "__file__", "")))
+    code = re.search(rf"^class {name}\b.*?(?=^\S|\Z)", file, re.MULTILINE | re.DOTALL)
     text = code[0] if code else ""
     return bool(_ATTENDS.search(text) or (_SOFTMAX.search(text) and _PRODUCTS.search(text)))
