@@ -14,7 +14,7 @@ import time
 
 import torch
 
-from addnorm.training.peak_memory import peak_bytes
+from addnorm.training.use import peak_bytes
 
 
 def peak_gb() -> float:

@@ -113,7 +113,7 @@ def measure(name: str, threads: int | None) -> dict[str, Any]:
 
     import addnorm
     from addnorm.redundancy.execution.cost import audit_cost, number_of_biases
-    from addnorm.training.peak_memory import peak_bytes
+    from addnorm.training.use import peak_bytes
 
     if threads:
         torch.set_num_threads(threads)

@@ -67,7 +67,7 @@ def growth_bytes(kind: str, attention: str, length: int, options: dict[str, Any]
     from addnorm.insight.extrapolation.measure import measure_length
     from addnorm.insight.extrapolation.segments import Segments
     from addnorm.insight.extrapolation.switches import Reach, parse_switches, switched
-    from addnorm.training.peak_memory import peak_bytes
+    from addnorm.training.use import peak_bytes
 
     torch.set_num_threads(1)
     sizes = {name: options[name] for name in ("width", "depth", "heads", "vocab")} | {"hidden": 2 * options["width"]}

@@ -24,7 +24,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from addnorm.training.peak_memory import peak_bytes
+from addnorm.training.use import peak_bytes
 
 VOCAB = 256
 WIDTH, HEADS = 512, 8

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "docs" / "studies"))
 import torch
 from symmetries import CLASSES, measured
 
-from addnorm.training.peak_memory import peak_bytes
+from addnorm.training.use import peak_bytes
 
 DECODER = "LlamaForCausalLM"
 DECODER_SECONDS, SECONDS, GIGABYTES = 10.0, 60.0, 4.0

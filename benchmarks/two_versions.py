@@ -89,7 +89,7 @@ def START():
     began = time.perf_counter()
 exec(sys.argv[1])
 seconds = time.perf_counter() - began
-from addnorm.training.peak_memory import peak_bytes
+from addnorm.training.use import peak_bytes
 of_workers = [json.loads(path.read_text())["peak_bytes"] for path in Path().glob("**/DONE")]
 print(json.dumps([seconds, max([peak_bytes(), *of_workers]) / 1024**3]), file=sys.stderr)
 """

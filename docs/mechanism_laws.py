@@ -29,6 +29,7 @@ ZH: Mapping[str, str] = {
     "keeps_shape_and_dtype": "logits 的形状为 [batch, seq, vocab]，dtype 与模型相同，且有限；在 autocast 下也如此。",
     "runs_on_its_device": "所有张量都在模型所在的设备上：在不做计算的 meta 设备上前向一次，不会遇到 CPU 上的张量。",
     "has_finite_gradients": "每个参数在初始值处和别处都有有限的梯度。",
+    "keeps_sequences_apart": "评估模式下，一个序列单独计算与和其他序列一起计算，logits 相同。",
     "is_causal": "评估模式下，改变一个词元不影响它之前的 logits，并影响从它起的某个 logit。",
     "ignores_padding": "序列之后的填充不影响真实位置的 logits。",
     "decodes_with_a_cache": "用缓存分段读取序列，得到与一次完整前向相同的 logits。",

@@ -1,5 +1,6 @@
 """Fixtures for the whole suite."""
 
+import gc
 import os
 import re
 import tempfile
@@ -29,6 +30,27 @@ def pytest_configure(config: pytest.Config) -> None:
     """Count processor seconds, and keep what addnorm remembers for a user out of the tester's home."""
     os.environ["ADDNORM_STATE"] = tempfile.mkdtemp(prefix="addnorm-state-")
     config.pluginmanager.register(CpuSeconds(), "cpu-seconds")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Keep the garbage collector from what is never garbage: the modules and the tests themselves.
+
+    A pass over these two million objects takes 0.6 s, and all passes together an eighth of the processor seconds. Passes
+    become rarer too: after them everything looks young, so that a full one would follow every few tests.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.set_threshold(5_000, 20, 20)
+        gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    """Let it all be freed at the exit, where libraries written in C++ print what is left."""
+    gc.unfreeze()
 
 
 @cache
@@ -62,7 +84,7 @@ about: Small enough for tests.
 margin: 0.01
 references: [base]
 seeds: [0, 1, 2]
-corpus: {kind: synthetic, task: induction}
+corpus: {kind: synthetic, num_documents: 20}
 tokenizer: bytes
 training: {steps: 6, batch: 2, seq: 16, log_every: 2, eval_every: 3, eval_sequences: 4, checkpoint_every: 2}
 model: {preset: base, width: 16, depth: 2, heads: 2, kv_heads: 1, hidden: 16, max_seq: 16}

@@ -173,6 +173,9 @@ CLASSES: dict[str, dict[str, Any]] = {
         "time_step_rank": 2,
         "use_mambapy": False,
         "pad_token_id": 0,
+        # With the default, 0.1, so little of a state reaches the outputs that float64 takes six directions for free.
+        "initializer_range": 1.0,
+        "tokens": "more",
     },
     "RwkvForCausalLM": {"attention_hidden_size": 8, "rescale_every": 1},
     "FalconH1ForCausalLM": {**MAMBA, "mamba_d_ssm": 8, "mamba_n_heads": 2, "mamba_d_head": 4, "mamba_n_groups": 1},

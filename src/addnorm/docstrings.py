@@ -5,9 +5,12 @@ as `residual.alpha`. Pages show the lines that hold for a model, with the model'
 """
 
 import ast
+import inspect
 import re
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 
@@ -76,6 +79,18 @@ def _setting(model: Mapping[str, Any], path: str) -> Any:
     for part in path.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
     return value.get("kind", True) if isinstance(value, Mapping) else value
+
+
+def field_docstrings(of: type) -> dict[str, str]:
+    """The docstring below each field of a dataclass and of the classes that it inherits from, by the field's name."""
+    texts: dict[str, str] = {}
+    for each in (cls for cls in reversed(of.__mro__) if "__dataclass_fields__" in vars(cls)):
+        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(each))).body
+        for first, second in pairwise(tree.body if isinstance(tree, ast.ClassDef) else []):
+            match first, second:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                    texts[name] = text
+    return texts
 
 
 def module_docstring(source: str | bytes) -> str:

@@ -1,5 +1,6 @@
 """The sizes and the sites for which mechanisms are built."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -33,6 +34,16 @@ class Place:
     """0-based layer; layer m of the formulas is `layer + 1`."""
     role: Role
     """Kind of the site."""
+
+
+def first_sites(sites: Sequence[Place]) -> list[int]:
+    """Return the index of every layer's first site."""
+    return [place.index for place in sites if not place.index or sites[place.index - 1].layer != place.layer]
+
+
+def last_sites(sites: Sequence[Place]) -> list[int]:
+    """Return the index of every layer's last site."""
+    return [index - 1 for index in first_sites(sites)[1:]] + [len(sites) - 1]
 
 
 @dataclass(frozen=True, kw_only=True)

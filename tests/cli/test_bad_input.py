@@ -24,7 +24,7 @@ from addnorm.store import StudyFolder
 
 STUDY = """name: tiny
 seeds: [0]
-corpus: {kind: synthetic, task: induction}
+corpus: {kind: synthetic, num_documents: 20}
 tokenizer: bytes
 training: {steps: 2, batch: 2, seq: 16, eval_sequences: 4}
 model: {preset: base, width: 16, depth: 2, heads: 2, kv_heads: 1, hidden: 16, max_seq: 16}
@@ -151,7 +151,7 @@ def test_an_option_that_cannot_be_read(arguments: list[str], expected: str, caps
 def test_a_corpus_that_cannot_be_used(content: bytes | None, expected: str, refused: Callable[..., str]) -> None:
     if content is not None:
         Path("c.txt").write_bytes(content)
-    study = changed("{kind: synthetic, task: induction}", "{kind: text, path: c.txt}")
+    study = changed("{kind: synthetic, num_documents: 20}", "{kind: text, path: c.txt}")
     saying(expected, refused("run", study, "--out", "out"))
     assert not Path("out", "study.json").exists()
 

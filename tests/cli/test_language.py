@@ -89,7 +89,7 @@ STUDY = """
 name: small
 references: [base]
 seeds: [0, 1, 2]
-corpus: {kind: synthetic, task: induction}
+corpus: {kind: synthetic, num_documents: 20}
 tokenizer: bytes
 training: {steps: 3, batch: 2, seq: 16, eval_sequences: 2, schedule: {kind: constant}}
 model: {preset: base, width: 16, depth: 2, heads: 2, kv_heads: 1, hidden: 16, max_seq: 32}
@@ -132,6 +132,19 @@ def test_what_a_newcomer_sees_in_the_first_hour_is_chinese(
     # The same commands in English have such sentences, so that the pattern does find them.
     for words in ("explain runs", "inspect runs", "doctor"):
         assert english_in(printed(*words.split(), "--lang", "en")), words
+
+
+def test_the_plan_says_that_a_second_batch_of_seeds_follows(tmp_path: Path, printed: Callable[..., str]) -> None:
+    study, second = tmp_path / "s.yaml", tmp_path / "r.yaml"
+    study.write_text(STUDY, encoding="utf-8")
+    second.write_text(STUDY.replace("seeds: [0, 1, 2]", "seeds: [0, 1, 2]\nreplicate: [3, 4, 5]"), encoding="utf-8")
+    found = " ".join(printed("plan", second).split())
+    assert (
+        "These are the 3 seeds of the first batch. What they find is asked again of 3 further seeds (3, 4, 5)" in found
+    )
+    assert "up to 9 further runs" in found
+    assert "将在另外 3 个种子（3, 4, 5）上再检验一次" in "".join(printed("plan", second, "--lang", "zh").split("\n"))
+    assert "first batch" not in printed("plan", study)
 
 
 def test_every_command_has_a_chinese_summary(printed: Callable[..., str]) -> None:

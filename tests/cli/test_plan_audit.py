@@ -21,7 +21,7 @@ pytestmark = pytest.mark.compiled
 STUDY = """
 name: biases
 about: Two models that differ in their biases.
-corpus: {kind: synthetic, task: induction}
+corpus: {kind: synthetic, num_documents: 20}
 tokenizer: bytes
 training: {steps: 2, batch: 2, seq: 16}
 model: {preset: gpt2, width: 16, depth: 2, heads: 2, hidden: 24, max_seq: 16}

@@ -28,7 +28,7 @@ from train_here import workers_here
 
 STUDY = """name: s
 seeds: [0]
-corpus: {kind: synthetic, task: induction}
+corpus: {kind: synthetic, num_documents: 20}
 tokenizer: bytes
 training: {steps: 2, batch: 1, seq: 8, eval_sequences: 1}
 model: {preset: base, width: 8, depth: 1, heads: 1, kv_heads: 1, hidden: 8, max_seq: 8}

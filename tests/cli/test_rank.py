@@ -108,6 +108,16 @@ def test_failed_and_diverged_runs_are_shown_with_their_reasons(
     assert "failed" in next(line for line in out.splitlines() if "twin" in line)
 
 
+def test_a_blocked_run_is_shown_with_its_reason(folder: StudyFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    for run in folder.runs():
+        if (run.spec["variant"], run.spec["seed"]) == ("good", 1):
+            lose(run, "blocked", "the disk was full")
+        else:
+            finish(run)
+    said = " ".join(as_json(capsys, folder)["warnings"])
+    assert "good: seed 1 blocked (the disk was full). Its mean is over what is left of 4 seeds." in said
+
+
 def test_an_unfinished_study_is_provisional_and_counts_all_its_comparisons(
     folder: StudyFolder, capsys: pytest.CaptureFixture[str]
 ) -> None:

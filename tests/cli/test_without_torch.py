@@ -15,8 +15,8 @@ from addnorm.cli import commands
 from addnorm.model.presets import PRESETS
 
 # Not an ImportError: one would pass unseen where a library tries torch and goes on without it.
-DRIVER = """
-import contextlib, importlib.abc, io, json, os, sys, traceback
+NO_TORCH = """
+import importlib.abc, sys
 
 
 class NoTorch(importlib.abc.MetaPathFinder):
@@ -27,6 +27,10 @@ class NoTorch(importlib.abc.MetaPathFinder):
 
 
 sys.meta_path.insert(0, NoTorch())
+"""
+# Prints exit code, output and messages of every line that it reads, or the traceback instead of the code.
+ANSWERS = """
+import contextlib, io, json, sys, traceback
 from addnorm.cli import main
 
 answers = []
@@ -42,6 +46,7 @@ json.dump(answers, sys.stdout)
 """
 STUDY = "STUDY"
 """Stands for the folder of a finished study."""
+NEEDS_TORCH = ("plan", "residual-scores")
 LISTED = ("study", "preset", *ROOMS)
 LINES: tuple[tuple[str, ...], ...] = (
     ("--help",),
@@ -89,18 +94,23 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, ...], A
     ]
     for name in ("runs.csv", "larger.csv"):
         (study / name).write_text("\n".join(["variant,seed,loss", *runs]) + "\n", encoding="utf-8")
-    given = [[part.replace(STUDY, str(study)) for part in line] for line in LINES]
+    given = [[part.replace(STUDY, str(study)) for part in line] for line in (*LINES, NEEDS_TORCH)]
+    done = light(NO_TORCH + ANSWERS, "", given=given, COLUMNS="200")
+    return dict(zip((*LINES, NEEDS_TORCH), json.loads(done.stdout), strict=True))
+
+
+def light(code: str, *arguments: str, given: object = (), **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run code in a process of its own, which reads what is given."""
     source = str(Path(__file__).parents[2] / "src")
-    done = subprocess.run(
-        [sys.executable, "-c", DRIVER],
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
         input=json.dumps(given),
-        env={**os.environ, "PYTHONPATH": source, "COLUMNS": "200"},
+        env={**os.environ, "PYTHONPATH": source, **environment},
         capture_output=True,
-        check=True,
+        check=False,
         text=True,
         timeout=120,
     )
-    return dict(zip(LINES, json.loads(done.stdout), strict=True))
 
 
 @pytest.mark.parametrize("line", LINES, ids=" ".join)
@@ -111,17 +121,8 @@ def test_the_command_needs_no_torch(answers: dict[tuple[str, ...], Any], line: t
     assert err == ""
 
 
-def test_torch_really_cannot_be_imported_there() -> None:
-    planned = subprocess.run(
-        [sys.executable, "-c", DRIVER],
-        input=json.dumps([["plan", "residual-scores"]]),
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")},
-        capture_output=True,
-        check=True,
-        text=True,
-        timeout=120,
-    )
-    ((code, _, _),) = json.loads(planned.stdout)
+def test_torch_really_cannot_be_imported_there(answers: dict[tuple[str, ...], Any]) -> None:
+    code, _, _ = answers[NEEDS_TORCH]
     assert "torch was imported" in code
 
 
@@ -147,58 +148,53 @@ class NotInstalled(importlib.abc.MetaPathFinder):
 
 sys.meta_path.insert(0, NotInstalled())
 """
-COMMAND = LIGHT + "from addnorm.cli import main\nsys.exit(main(sys.argv[2:]))"
 """An installation without the extra: the first argument names a package that is missing too."""
-
-
-def light(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    source = str(Path(__file__).parents[2] / "src")
-    return subprocess.run(
-        [sys.executable, "-c", code, *arguments],
-        env={**os.environ, "PYTHONPATH": source},
-        capture_output=True,
-        check=False,
-        text=True,
-        timeout=120,
-    )
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        ("plan", "demo"),
-        ("run", "demo", "--out", "nowhere"),
-        ("inspect", "nowhere"),
-        ("explain", "nowhere"),
-        ("extrapolate", "nowhere"),
-        ("audit", "model.py:build"),
-        ("port", "model.py:build", "other.py:build"),
-        ("generate", "nowhere", "--prompt", "a"),
-        ("export", "nowhere"),
-    ],
-    ids=lambda line: line[0],
+NEEDING = (
+    ("plan", "demo"),
+    ("run", "demo", "--out", "nowhere"),
+    ("inspect", "nowhere"),
+    ("explain", "nowhere"),
+    ("extrapolate", "nowhere"),
+    ("audit", "model.py:build"),
+    ("port", "model.py:build", "other.py:build"),
+    ("generate", "nowhere", "--prompt", "a"),
+    ("export", "nowhere"),
 )
-def test_a_command_that_needs_torch_says_what_to_install(line: tuple[str, ...]) -> None:
-    done = light(COMMAND, "no_other", *line)
-    assert done.returncode == 1, done.stderr
-    assert done.stderr.startswith(f"addnorm {line[0]}: this needs ")
-    assert "pip install 'addnorm[torch]'" in done.stderr
-    assert "Traceback" not in done.stderr
+CHECK = ("doctor", "--json")
 
 
-def test_the_check_of_a_machine_says_so_too() -> None:
-    done = light(COMMAND, "no_other", "doctor", "--json")
-    checks = json.loads(done.stdout)
-    assert done.returncode == 1
+@pytest.fixture(scope="module")
+def light_answers() -> dict[tuple[str, ...], Any]:
+    """Exit code, output and messages of commands where torch is not installed, all from one process."""
+    done = light(LIGHT + ANSWERS, "no_other", given=[*NEEDING, CHECK])
+    return dict(zip((*NEEDING, CHECK), json.loads(done.stdout), strict=True))
+
+
+@pytest.mark.parametrize("line", NEEDING, ids=lambda line: line[0])
+def test_a_command_that_needs_torch_says_what_to_install(
+    line: tuple[str, ...], light_answers: dict[tuple[str, ...], Any]
+) -> None:
+    code, _, err = light_answers[line]
+    assert code == 1, err
+    assert err.startswith(f"addnorm {line[0]}: this needs ")
+    assert "pip install 'addnorm[torch]'" in err
+    assert "Traceback" not in err
+
+
+def test_the_check_of_a_machine_says_so_too(light_answers: dict[tuple[str, ...], Any]) -> None:
+    code, out, _ = light_answers[CHECK]
+    checks = json.loads(out)
+    assert code == 1
     assert checks["python"]["ok"]
     assert not checks["torch"]["ok"]
     assert "addnorm[torch]" in checks["devices"]["detail"]
 
 
 def test_any_other_missing_package_is_no_choice() -> None:
-    done = light(COMMAND, "scipy", "rank", "kuang-2025")
-    assert "Traceback" in done.stderr
-    assert "addnorm[torch]" not in done.stderr
+    done = light(LIGHT + ANSWERS, "scipy", given=[("rank", "kuang-2025")])
+    ((traceback, _, err),) = json.loads(done.stdout)
+    assert "No module named 'scipy'" in traceback
+    assert "addnorm[torch]" not in err
 
 
 def test_the_functions_say_so_too() -> None:

@@ -16,7 +16,7 @@ STUDY = """
 name: small
 references: [base]
 seeds: [0, 1, 2]
-corpus: {kind: synthetic, task: induction}
+corpus: {kind: synthetic, num_documents: 20}
 tokenizer: bytes
 training: {LENGTH, batch: 2, seq: 16, eval_sequences: 2, schedule: {kind: constant}}
 model: {preset: base, width: 16, depth: 2, heads: 2, kv_heads: 1, hidden: 16, max_seq: 32}
@@ -73,8 +73,8 @@ def trained_answers(folder: Path) -> dict[str, list[Any]]:
     study = folder / "trained"
     found = {
         "run": [_answer(["run", str(tuned), "--out", str(study)])],
-        "plan": [_answer(["plan", str(tuned)]), _answer(["plan", str(starts), "--numbers"])],
-        "plan_cluster": [_answer(["plan", str(starts), "--cluster", each]) for each in CLUSTERS],
+        "plan": [_answer(["plan", str(tuned), "--numbers"])],
+        "plan_cluster": [_answer(["plan", str(tuned), "--cluster", each]) for each in CLUSTERS],
     }
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("addnorm.cli.plan.MOST_PARAMETERS", 1)

@@ -136,20 +136,21 @@ JOINT = ("keeps_shape_and_dtype", "has_finite_gradients", "is_causal", "ignores_
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """With the shape checker where a choice is new and the pass both whole and cached. Three models in four are the soak's."""
+    """With the shape checker where a choice is new and the pass both whole and cached. Three models in four are the soak's.
+
+    A model without a new choice keeps two of the laws in `make test`, each in turn: the others are thorough. `test_siblings`
+    has every law of every setting there.
+    """
     if "law" in metafunc.fixturenames:
-        cases = [
-            pytest.param(
-                *(spec, law),
-                id=f"{name}-{law}",
-                marks=[
-                    *([] if new and law == "decodes_with_a_cache" else [pytest.mark.plain]),
-                    *([pytest.mark.soak] if soaked else []),
-                ],
-            )
-            for name, spec, new, soaked in models(soak="not soak" not in metafunc.config.option.markexpr)
-            for law in JOINT
-        ]
+        cases = []
+        for number, (name, spec, new, soaked) in enumerate(
+            models(soak="not soak" not in metafunc.config.option.markexpr)
+        ):
+            for place, law in enumerate(JOINT):
+                checked = new and law == "decodes_with_a_cache"
+                marks = {"plain": not checked, "soak": soaked, "thorough": not new and (place - 2 * number) % 5 > 1}
+                given = [getattr(pytest.mark, mark) for mark, is_given in marks.items() if is_given]
+                cases.append(pytest.param(spec, law, id=f"{name}-{law}", marks=given))
         metafunc.parametrize(("spec", "law"), cases)
 
 

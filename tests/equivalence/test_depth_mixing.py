@@ -14,7 +14,7 @@ from addnorm.errors import InputError
 from addnorm.kernels.depth_mixing import sinkhorn
 from addnorm.model.spec import ModelSpec
 from addnorm.residual import Residual, SeparateReads, Site
-from addnorm.residual._mixing import permutation_matrices
+from addnorm.residual._streams import permutation_matrices
 from addnorm.testing.laws import some_tokens, subject
 
 WIDTH, DEPTH = 6, 3

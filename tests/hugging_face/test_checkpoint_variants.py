@@ -50,7 +50,7 @@ STUDY = """
 name: patched
 references: [plain]
 seeds: [0, 1, 2]
-corpus: {kind: synthetic, task: induction}
+corpus: {kind: synthetic, num_documents: 20}
 training: {steps: 4, batch: 2, seq: 16, log_every: 2, eval_every: 4, eval_sequences: 4, checkpoint_every: 2}
 model: {from: llama}
 variants:
@@ -278,7 +278,7 @@ def test_a_run_of_ours_is_a_variant_with_its_spec_and_weights(finished: Path, tm
     run = next(run for run in StudyFolder(finished).runs() if run.spec["variant"] == "base")
     file = tmp_path / "ours.yaml"
     file.write_text(
-        f"name: ours\ncorpus: {{kind: synthetic, task: induction}}\ntraining: {{seq: 16, batch: 2}}\n"
+        f"name: ours\ncorpus: {{kind: synthetic, num_documents: 20}}\ntraining: {{seq: 16, batch: 2}}\n"
         f"model: {{from: {run.path}}}\n"
         "variants: {as-it-is: {}, signed: {patch: {scores: signed, residual: rezero}}}\n"
     )

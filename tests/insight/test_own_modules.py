@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from addnorm.errors import InputError
 from addnorm.insight.probe import probe
 from addnorm.training.objective import Batch
 
@@ -97,3 +98,36 @@ def test_layers_are_found_beside_longer_lists(lists: dict[str, int]) -> None:
     assert len(got["layers"]) == 3
     assert len(got["sites"]) == 6
     assert "joints" not in " ".join(got["missing"])
+
+
+class Named(nn.Module):
+    """Layers by name: parts of a ModuleDict, or attributes `layer1`, `layer2`."""
+
+    def __init__(self, layers: nn.ModuleDict | None) -> None:
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(VOCAB, WIDTH), nn.Linear(WIDTH, VOCAB)
+        self.layers = layers
+        if layers is None:
+            self.layer1, self.layer2 = Block(), Block()
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.embedding(tokens)
+        for layer in (self.layer1, self.layer2) if self.layers is None else self.layers.values():
+            x = layer(x)
+        return self.head(x)
+
+
+@pytest.mark.parametrize("as_dict", [True, False])
+def test_layers_with_names_are_found(as_dict: bool) -> None:
+    torch.manual_seed(0)
+    content = measured(Named(nn.ModuleDict({"low": Block(), "high": Block()}) if as_dict else None))
+    assert len(content["layers"]) == 2
+    assert [site["role"] for site in content["sites"]] == ["attention", "feedforward"] * 2
+
+
+def test_layers_of_several_widths_are_named() -> None:
+    wide = nn.ModuleList([nn.Linear(WIDTH, 24), nn.Linear(24, 24), nn.Linear(24, WIDTH)])
+    with pytest.raises(
+        InputError, match=r"Own: expected layers that keep .* stream, got 16, 24 from layers.0 to layers.2\."
+    ):
+        measured(Own(list(wide)))

@@ -16,7 +16,7 @@ PEAKS = """
 import json, torch
 from torch import nn
 import addnorm
-from addnorm.training.peak_memory import peak_bytes
+from addnorm.training.use import peak_bytes
 
 def peak(vocab):
     torch.manual_seed(0)

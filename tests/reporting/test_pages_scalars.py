@@ -8,8 +8,11 @@ import made_files
 import made_study
 from addnorm.reporting.reader import Reader
 from addnorm.reporting.render import Pages
+from addnorm.reporting.sections.scalars import ScalarsSection, scalar_rows
+from addnorm.reporting.sections.scalars.record import has_families
 from addnorm.reporting.view import View
 from addnorm.store import write_json
+from addnorm.words import phrases
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
@@ -54,3 +57,22 @@ def test_a_verdict_over_seeds_stands_before_those_of_single_seeds(tmp_path):
     assert re.sub(r"<[^>]+>", "", cell) == "open over seeds (learned ×2, decayed)"
     assert html.count('class="icon told-open"') == 1, "beside the chart; in it, a row of them would look like a line"
     assert "told-learned" not in html
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_of_a_large_parameter_some_numbers_are_shown_and_it_says_so(tmp_path, language):
+    study = made_study.finished(tmp_path / "study")
+    for run in study.runs():
+        made_files.record_scalars(run, tuple(f"position.table[{place}]" for place in range(700)))
+    snapshot = Reader(study.path).look()
+    view = View(page="scalars", language=language, link=lambda page, **query: f"/{page}", variant="base")
+    html = Pages().section("scalars", snapshot, view)
+    assert html.count('<tr><th scope="row">') == 234, "every third"
+    assert {"en": "234 of 700 numbers", "zh": "700 个数中的 234 个"}[language] in html
+    assert html.index("700") < html.index("<table"), "counts over seeds are of all"
+    rows = scalar_rows(snapshot, phrases(language))
+    assert len(rows) == 700 * len(snapshot.variants), "the files have all"
+    (drawn,) = [figure for figure in ScalarsSection.figures if figure.name == "scalars"]
+    assert len(drawn.table(rows, phrases(language)).body) == 234 * len(snapshot.variants)
+    assert has_families(snapshot, ["base"])
+    assert not has_families(snapshot, [])

@@ -56,7 +56,7 @@ STUDY = """
 name: own
 references: [mine]
 seeds: [0]
-corpus: {kind: synthetic, task: induction}
+corpus: {kind: synthetic, num_documents: 20}
 training: {steps: 4, batch: 2, seq: 16, log_every: 2, eval_every: 4, eval_sequences: 4, checkpoint_every: 2}
 variants:
   mine: {model: {python: "NAME.py:build"}}

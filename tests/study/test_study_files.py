@@ -242,7 +242,7 @@ def test_wrong_files_are_told(tmp_path: Path, text: str, expected: str) -> None:
 
 STUDY = """name: tiny
 seeds: [0]
-corpus: {kind: synthetic, task: induction}
+corpus: {kind: synthetic, num_documents: 20}
 tokenizer: bytes
 training: {steps: 2, batch: 2, seq: 16, eval_sequences: 4}
 model: {preset: base, width: 16, depth: 2, heads: 2, kv_heads: 1, hidden: 16, max_seq: 16}

@@ -20,7 +20,7 @@ from addnorm.supervision.cost_estimate import estimate_cost, with_comparison
 
 HEAD = """name: tiny
 seeds: [0, 1]
-corpus: {kind: synthetic, task: induction}
+corpus: {kind: synthetic, num_documents: 20}
 tokenizer: bytes
 training: {steps: 6, batch: 2, seq: 16}
 model: {preset: base, width: 16, depth: 1, heads: 2, kv_heads: 1, hidden: 16, max_seq: 16}

@@ -17,7 +17,7 @@ from addnorm.words import phrases, translated
 
 FILE = """name: tiny
 seeds: [0, 1, 2]
-corpus: {kind: synthetic, task: induction}
+corpus: {kind: synthetic, num_documents: 20}
 tokenizer: bytes
 training: {steps: 4, batch: 2, seq: 16}
 model: {preset: base, width: 16, depth: 2}

@@ -17,7 +17,7 @@ STUDY = """
 name: eight
 references: [base]
 seeds: [0, 1, 2, 3]
-corpus: {kind: synthetic, task: induction}
+corpus: {kind: synthetic, num_documents: 20}
 tokenizer: bytes
 training: {steps: 40, batch: 2, seq: 16, log_every: 4, eval_every: 20, eval_sequences: 4, checkpoint_every: 10}
 model: {preset: base, width: 16, depth: 2, heads: 2, kv_heads: 1, hidden: 16, max_seq: 16, dropout: 0.1}

@@ -26,7 +26,7 @@ from addnorm.supervision.prepared import prepare_study, resolve_budgets
 FILE = """name: tiny
 seeds: [0]
 references: [base]
-corpus: {kind: synthetic, task: induction}
+corpus: {kind: synthetic, num_documents: 20}
 tokenizer: bytes
 training: {LENGTH, batch: 2, seq: 16, eval_sequences: 4}
 model: {preset: base, width: 16, depth: 2, heads: 2, kv_heads: 1, hidden: 16, max_seq: 16}

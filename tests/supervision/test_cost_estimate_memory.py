@@ -10,13 +10,13 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from addnorm import preset
-from addnorm.catalogue import ROOMS
+from addnorm.catalogue import ROOMS, add_plugin, remove_plugin
 from addnorm.study.definition import Training
 from addnorm.study.expansion import fit_models
 from addnorm.study.loading import load_study
 from addnorm.supervision import cost_estimate
-from addnorm.supervision.cost_estimate import estimate_cost, state_bytes, step_cost
-from addnorm.training import peak_memory as peak
+from addnorm.supervision.cost_estimate import _count_on, estimate_cost, state_bytes, step_cost
+from addnorm.training import use as peak
 
 # Warmed up with a small model, so that what torch's kernels and optimizers set aside at their first use does not count.
 # The peak is the kernel's own, reset just before. Each model has a process of its own, forked when torch has been imported.
@@ -178,4 +178,22 @@ def test_peak_memory_is_read_in_one_place() -> None:
     root = Path(__file__).parents[2]
     files = [path for folder in ("src", "benchmarks") for path in (root / folder).rglob("*.py")]
     reading = [path.relative_to(root).as_posix() for path in files if "ru_maxrss" in path.read_text(encoding="utf-8")]
-    assert reading == ["src/addnorm/training/peak_memory.py"]
+    assert reading == ["src/addnorm/training/use.py"]
+
+
+def test_a_step_counts_the_same_where_numbers_are_needed() -> None:
+    """Fused attention of the CPU counts, and one sequence stands for all."""
+    model = preset("base", vocab=64, width=32, depth=2, heads=2, kv_heads=2, hidden=64, max_seq=32)
+    training = Training(steps=1, batch=2, seq=32)
+    assert _count_on("cpu", model, training).flops == _count_on("meta", model, training).flops
+
+
+def test_a_mechanism_that_asks_its_data_is_counted() -> None:
+    room, kind = add_plugin(Path(__file__).parents[1] / "contracts" / "broken" / "asks_the_data.py")
+    sizes = {"vocab": 64, "width": 32, "depth": 2, "heads": 2, "kv_heads": 2, "hidden": 64, "max_seq": 32}
+    training = Training(steps=1, batch=2, seq=32)
+    try:
+        asking = step_cost(preset("base", **sizes, residual=room.make(kind)), training)
+    finally:
+        remove_plugin(kind)
+    assert asking.flops == step_cost(preset("base", **sizes), training).flops

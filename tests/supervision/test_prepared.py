@@ -15,7 +15,7 @@ from addnorm.supervision import run as run_module
 
 STUDY = """name: tiny
 seeds: [0]
-corpus: {kind: synthetic, task: induction}
+corpus: {kind: synthetic, num_documents: 20}
 tokenizer: bytes
 training: {steps: 2, batch: 2, seq: 16, eval_sequences: 2}
 model: {preset: base, width: 16, depth: 1, heads: 2, kv_heads: 1, hidden: 16, max_seq: 16}

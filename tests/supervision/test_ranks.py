@@ -27,7 +27,7 @@ pytestmark = pytest.mark.ranks
 STUDY = """
 name: ranks
 seeds: [0]
-corpus: {kind: synthetic, task: induction}
+corpus: {kind: synthetic, num_documents: 20}
 tokenizer: bytes
 training: {steps: 12, batch: 4, shards: 4, seq: 16, log_every: 3, eval_every: 6, eval_sequences: 10, checkpoint_every: 4}
 model: {preset: base, width: 16, depth: 2, heads: 2, kv_heads: 1, hidden: 16, max_seq: 16, dropout: 0.1, residual: rezero}

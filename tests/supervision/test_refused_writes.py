@@ -32,7 +32,7 @@ from train_here import work_here, workers_here
 STUDY = """
 name: refused
 seeds: [0]
-corpus: {kind: synthetic, task: induction}
+corpus: {kind: synthetic, num_documents: 20}
 tokenizer: bytes
 training: {steps: 6, batch: 1, seq: 8, log_every: 1, eval_every: 3, eval_sequences: 1, checkpoint_every: 2}
 model: {preset: base, width: 8, depth: 1, heads: 1, kv_heads: 1, hidden: 8, max_seq: 8}

@@ -25,7 +25,7 @@ name: twice
 references: [base]
 seeds: [0, 1, 2]
 margin: 1.0e-9
-corpus: {kind: synthetic, task: induction}
+corpus: {kind: synthetic, num_documents: 20}
 tokenizer: bytes
 training:
   {steps: 6, batch: 2, seq: 16, eval_sequences: 4, optimizer: {kind: adamw, learning_rate: 2e-2}, schedule: {kind: constant}}

@@ -20,7 +20,7 @@ STUDY = """
 name: tuned
 references: [base]
 seeds: [0, 1, 2]
-corpus: {kind: synthetic, task: induction}
+corpus: {kind: synthetic, num_documents: 20}
 tokenizer: bytes
 training: {steps: 3, batch: 2, seq: 16, eval_sequences: 2, schedule: {kind: constant}}
 model: {preset: base, width: 16, depth: 1, heads: 2, kv_heads: 1, hidden: 16, max_seq: 16}

@@ -44,6 +44,49 @@ class Scan(nn.Module):
         return self.last(made)
 
 
+class Channels(nn.Module):
+    """As Mamba, with three channels beside each other: a factor per number of the state (2), and one that the readers, the
+    weights of the input and the last map share (1)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.write, self.read, self.last = nn.Linear(3, 2, bias=False), nn.Linear(3, 2, bias=False), nn.Linear(3, 2)
+        self.beside = nn.Parameter(torch.randn(3))
+        self.register_buffer("decay", torch.rand(3, 2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        state, made = x.new_zeros(len(x), 3, 2), []
+        for place in range(x.shape[1]):
+            state = self.decay * state + x[:, place, :, None] * self.write(x[:, place])[:, None]
+            made.append((state @ self.read(x[:, place])[..., None])[..., 0])
+        return self.last(torch.stack(made, 1) + self.beside * x)
+
+
+class MixOfTokens(nn.Module):
+    """As RWKV, a mix with the token before, of which the first has none: a norm's gains (3)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.mix, self.last = nn.RMSNorm(3), nn.Parameter(torch.rand(3)), nn.Linear(3, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm(x)
+        return self.last(self.mix * x + (1 - self.mix) * F.pad(x, (0, 0, 1, 0))[:, :-1])
+
+
+class ClassToken(nn.Module):
+    """As ViT: a constant between the token and its place (3), and one between the patches' bias and theirs (3)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches, self.last = nn.Linear(3, 3), nn.Linear(3, 3)
+        self.token, self.places = nn.Parameter(torch.randn(1, 1, 3)), nn.Parameter(torch.randn(1, 6, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        whole = torch.cat([self.token.expand(len(x), -1, -1), self.patches(x)], 1)
+        return self.last(torch.tanh(whole + self.places[:, : whole.shape[1]]))
+
+
 class UnitLength(nn.Module):
     """A rotation of four numbers (6), and their length (1)."""
 
@@ -92,7 +135,10 @@ class Clamped(nn.Module):
 
 @pytest.mark.parametrize(
     ("cls", "directions"),
-    [(KeysInParts, 8), (Scan, 3), (UnitLength, 7), (Pooled, 12), (LearnedQuery, 17), (Clamped, 4)],
+    [
+        *((KeysInParts, 8), (Scan, 3), (Channels, 3), (MixOfTokens, 3), (ClassToken, 6)),
+        *((UnitLength, 7), (Pooled, 12), (LearnedQuery, 17), (Clamped, 4)),
+    ],
 )
 def test_counts(cls: type[nn.Module], directions: int) -> None:
     torch.manual_seed(1)

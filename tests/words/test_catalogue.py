@@ -24,7 +24,7 @@ from addnorm.words.catalogue import _flat, _read
 
 SOURCE = Path(addnorm.__file__).parent
 TRANSLATIONS = [language for language in LANGUAGES if language != "en"]
-DEFINED_ELSEWHERE = ("about", "mechanism", "formula", "measure", "figures", "message", "command")
+DEFINED_ELSEWHERE = ("about", "mechanism", "formula", "measure", "figures", "message", "command", "details", "option")
 """First parts of keys whose English stands where the thing is defined."""
 
 

@@ -45,7 +45,8 @@ class LayerRecord:
 
 
 def find_layers(events: PassEvents) -> tuple[LayerRecord, ...]:
-    """Find the layers: a chain of at least two calls in one list of modules, each with the output of the one before.
+    """Find the layers: a chain of at least two calls in one list of modules, or of one module's parts that have the same class
+    (`block1`, `block2`, a ModuleDict), each with the output of the one before.
 
     Of several lists, such as a stem of projections before the layers, the one whose members attend, then the one in which
     outputs of branches join the stream, then one that keeps the width and repeats one class, then the longest. () if there is
@@ -56,6 +57,8 @@ def find_layers(events: PassEvents) -> tuple[LayerRecord, ...]:
         parent, _, last = call.path.rpartition(".")
         if last.isdigit():
             by_list[parent].append(call)
+        else:
+            by_list[f"{parent} {type(call.module).__name__}"].append(call)
     chains = [chain for chain in map(_chain, by_list.values()) if len(chain) > 1]
     candidates = [tuple(_layer(events, call) for call in chain) for chain in chains]
     return max(candidates, key=_likeness, default=())

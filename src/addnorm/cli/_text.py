@@ -4,8 +4,11 @@ files, whose format follows from the suffix and which are written whole or not a
 import json
 import shutil
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
 
 from addnorm.errors import InputError
 from addnorm.reporting.formats.numbers import quantity
@@ -17,9 +20,38 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
-    "config_table", "duration", "on_screen", "page_width", "paragraph", "print_json", "print_line", "print_message",
-    "quantity", "require_figure_file", "screen_width", "write_figure",
+    "JsonOption", "PluginOption", "StudyOptions", "config_table", "duration", "on_screen", "page_width", "paragraph",
+    "print_json", "print_line", "print_message", "quantity", "require_figure_file", "screen_width", "write_figure",
 ]  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class JsonOption:
+    """The option of every command."""
+
+    json: bool = False
+    """Print JSON in place of text."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PluginOption(JsonOption):
+    """Options of a command that reads models."""
+
+    plugin: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
+    """Files with mechanisms of your own that are used."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyOptions(JsonOption):
+    """Options of a command that reads a study."""
+
+    study: Annotated[str, tyro.conf.Positional]
+    """Name of a built-in study, or a study file (.yaml, .py)."""
+    profile: str | None = None
+    """Profile of the study, such as `quick` or `paper`; its default if not given."""
+    set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
+    """Change a field: `--set training.steps=500`. May be given more than once."""
+
 
 SUFFIXES = (".svg", ".pdf", ".png")
 """Formats of figure files."""

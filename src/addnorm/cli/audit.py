@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from addnorm.cli._text import config_table, print_json, print_line
+from addnorm.cli._text import PluginOption, config_table, print_json, print_line
 from addnorm.errors import InputError
 from addnorm.words import translated
 
@@ -36,7 +36,7 @@ _LONG_S = 10.0
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(PluginOption):
     target: Annotated[str | None, tyro.conf.Positional] = None
     """module:function or file.py:function that returns a model (and its inputs); the folder of a run, of a study (all its
     models; the result is written to audit.json for its page), or of a Transformers checkpoint; transformers:CLASS; or a file
@@ -85,10 +85,6 @@ class Options:
     """Also write SARIF 2.1.0, for code hosts and editors."""
     html: Path | None = None
     """Also write a self-contained HTML file."""
-    plugin: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    """Files with mechanisms of your own that a run uses."""
-    json: bool = False
-    """Print JSON."""
 
 
 def command(options: Options) -> int:

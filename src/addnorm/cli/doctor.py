@@ -12,18 +12,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from addnorm.cli._text import on_screen, print_json, quantity
+from addnorm.cli._text import JsonOption, on_screen, print_json, quantity
 from addnorm.errors import InputError, missing_extra
 from addnorm.reporting.formats.table import Column, ResultTable, at
 from addnorm.words import spoken, translated
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(JsonOption):
     dir: Path = Path()
     """Folder in which runs will be stored."""
-    json: bool = False
-    """Print JSON."""
 
 
 def command(options: Options) -> int:

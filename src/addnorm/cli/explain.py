@@ -14,11 +14,11 @@ from typing import Annotated, Any
 
 import tyro
 
-from addnorm.cli._text import page_width, print_json, print_message
+from addnorm.cli._text import PluginOption, page_width, print_json, print_message
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(PluginOption):
     target: Annotated[Path, tyro.conf.Positional]
     """Folder of a study's runs, or of one run; or `kuang-2025` for the values that Kuang (2025) prints."""
     norms: bool = False
@@ -29,10 +29,6 @@ class Options:
     """Print, per layer, the vector with mean, std, min and max, as Kuang's (2025) appendix does."""
     numbers: bool = False
     """Count how many of the learned numbers of joints can matter: seconds for each variant that has some."""
-    plugin: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    """Files with mechanisms of your own that the runs use."""
-    json: bool = False
-    """Print JSON."""
 
 
 def command(options: Options) -> int:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from addnorm.cli._text import paragraph, print_json
+from addnorm.cli._text import PluginOption, paragraph, print_json
 from addnorm.words import translated
 
 if TYPE_CHECKING:
@@ -25,17 +25,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(PluginOption):
     run: Annotated[Path, tyro.conf.Positional]
     """Folder of the run, such as runs/first/base-s0-1a2b3c4d."""
     to: Path | None = None
     """Folder to write; exported/RUN if not given."""
     format: Literal["addnorm", "hf"] = "addnorm"
     """`addnorm` for `addnorm.load`, `hf` for Hugging Face Transformers."""
-    plugin: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    """Files with mechanisms of your own that the run uses."""
-    json: bool = False
-    """Print JSON."""
 
 
 def command(options: Options) -> int:

@@ -16,12 +16,12 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from addnorm.cli._text import page_width, print_json
+from addnorm.cli._text import PluginOption, page_width, print_json
 from addnorm.errors import InputError
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(PluginOption):
     dir: Annotated[Path, tyro.conf.Positional]
     """Folder of a study's runs, or of a Transformers checkpoint."""
     lengths: str = "1x,2x,4x,8x"
@@ -46,12 +46,8 @@ class Options:
     """A UTF-8 text file, or a JSON list of token ids in a .json file; for a checkpoint only."""
     trained: int | None = None
     """Train length in tokens, for a checkpoint only; the length in config.json if not given."""
-    plugin: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    """Files with mechanisms of your own that the runs use."""
     plot: Path | None = None
     """Also draw a figure into this file (.svg, .pdf, .png)."""
-    json: bool = False
-    """Print JSON."""
     csv: bool = False
     """Print comma-separated values, one line per variant and length."""
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from addnorm.cli._text import print_json
+from addnorm.cli._text import PluginOption, print_json
 from addnorm.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _TOKENS = 64
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(PluginOption):
     target: Annotated[Path, tyro.conf.Positional]
     """Folder of a run, such as runs/first/base-s0-1a2b3c4d; of a model that `addnorm export` wrote; or of a checkpoint."""
     prompt: str
@@ -38,10 +38,6 @@ class Options:
     """Sample among the k most likely tokens; all if not given."""
     seed: int = 0
     """Seed of the sampling: another one gives another text."""
-    plugin: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    """Files with mechanisms of your own that the model uses."""
-    json: bool = False
-    """Print JSON."""
 
 
 def command(options: Options) -> int:

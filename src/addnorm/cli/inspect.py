@@ -28,7 +28,7 @@ from typing import Annotated, Any
 import tyro
 
 from addnorm.cli._inspect.terms import FourTerms, checkpoint_length, require_unused, show_terms
-from addnorm.cli._text import on_screen, page_width, print_json, print_line
+from addnorm.cli._text import PluginOption, on_screen, page_width, print_json, print_line
 from addnorm.errors import InputError
 from addnorm.reporting.formats.table import Column, ResultTable, dashed
 from addnorm.reporting.formats.text_table import filled
@@ -36,7 +36,7 @@ from addnorm.words import command_line, spoken, translated
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(PluginOption):
     target: Annotated[Path, tyro.conf.Positional]
     """Folder of a run, of a study to inspect all of its runs (not with --terms), or of a Transformers checkpoint; or
     file.py:function."""
@@ -51,10 +51,6 @@ class Options:
     name: str | None = None
     """With --to: the checkpoint's name there; that of its folder if not given."""
     four_terms: FourTerms = field(default_factory=FourTerms)
-    plugin: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    """Files with mechanisms of your own that the runs use."""
-    json: bool = False
-    """Print JSON."""
 
 
 def command(options: Options) -> int:

@@ -11,17 +11,18 @@ For example:
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
 
+from addnorm.cli._rank.choices import ColumnOptions
 from addnorm.cli._text import page_width, print_json
 from addnorm.reporting.questions.judge import answer
 from addnorm.words import spoken
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(ColumnOptions):
     ledger: Annotated[Path, tyro.conf.Positional]
     """File of the stream; made by the first call."""
     propose: Path | None = None
@@ -34,19 +35,10 @@ class Options:
     """Runs of a baseline before the first proposal against it, when the ledger is made; 12 unless given."""
     most_runs: int | None = None
     """Runs after which a proposal is discarded, when the ledger is made; 20 unless given."""
-    columns: str = ""
-    """Columns of runs that other code trained, such as `variant=model,loss=val_loss`."""
-    direction: Literal["lower", "higher"] | None = None
-    """The better direction in the column `loss` of such runs; needed for a column such as accuracy."""
-    unit: str = ""
-    """Unit of that column, for what is shown."""
-    json: bool = False
-    """Print JSON."""
 
 
 def command(options: Options) -> int:
     import addnorm
-    from addnorm.statistics.run_tables import columns_from
 
     content = addnorm.judge(
         options.ledger,
@@ -55,9 +47,7 @@ def command(options: Options) -> int:
         alpha=options.alpha,
         baseline_runs=options.baseline_runs,
         most_runs=options.most_runs,
-        columns=columns_from(options.columns) if options.columns else None,
-        direction=options.direction,
-        unit=options.unit or None,
+        **options.of_runs(),
     ).to_json()
     if options.json:
         print_json(content)

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import tyro
 
 from addnorm.catalogue import ROOMS, Doc, Room, preset_docs, room
-from addnorm.cli._text import on_screen, print_json
+from addnorm.cli._text import PluginOption, on_screen, print_json
 from addnorm.reporting.formats.table import Column, ResultTable, at
 from addnorm.words import spoken, translated
 
@@ -33,14 +33,10 @@ SCHEMAS = Path(__file__).parents[1] / "schemas"
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(PluginOption):
     room: Annotated[str | None, tyro.conf.Positional] = None
     """`study`, `study-file`, `preset`, `source`, `skill`, `schema`, `guide`, `guide/NAME`, or a room such as `residual`; all
     rooms if not given."""
-    plugin: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    """Files with mechanisms of your own, to be listed as well."""
-    json: bool = False
-    """Print JSON."""
 
 
 def command(options: Options) -> int:

@@ -14,14 +14,14 @@ from typing import Annotated
 import tyro
 
 from addnorm.catalogue import MECHANISM_ROOMS, ROOMS
-from addnorm.cli._text import print_json
+from addnorm.cli._text import JsonOption, print_json
 from addnorm.errors import InputError, UnknownName
 from addnorm.study.mechanism_template import EXAMPLES, mechanism_source
 from addnorm.words import command_line, spoken, translated
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(JsonOption):
     name: Annotated[str | None, tyro.conf.Positional] = None
     """Name of a built-in study, which `addnorm list study` shows; with --mechanism, the file to write."""
     blank: bool = False
@@ -30,8 +30,6 @@ class Options:
     """Write a mechanism of this room, such as residual, to edit: it passes the contract as it stands."""
     to: Path | None = None
     """The file to write; STUDY.yaml (study.yaml with --blank) in this folder if not given."""
-    json: bool = False
-    """Print JSON."""
 
 
 def command(options: Options) -> int:

@@ -9,10 +9,11 @@ For example:
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
 
+from addnorm.cli._rank.choices import ColumnOptions
 from addnorm.cli._text import page_width, print_json
 from addnorm.errors import InputError
 from addnorm.reporting.questions.noise import answer
@@ -20,7 +21,7 @@ from addnorm.words import spoken
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(ColumnOptions):
     paths: Annotated[tuple[Path, ...], tyro.conf.Positional]
     """Folders of studies, JSON files of published results, `kuang-2025`, or tables of runs that other code trained. Several are
     pooled."""
@@ -30,29 +31,18 @@ class Options:
     """A difference to be decided; shows how many seeds per variant it takes. May be given more than once."""
     comparisons: int = 1
     """Variants that will be compared with one reference."""
-    columns: str = ""
-    """Columns of runs that other code trained, such as `variant=model,loss=val_loss`."""
-    direction: Literal["lower", "higher"] | None = None
-    """The better direction in the column `loss` of such runs; needed for a column such as accuracy."""
-    unit: str = ""
-    """Unit of that column, for what is shown."""
-    json: bool = False
-    """Print JSON."""
 
 
 def command(options: Options) -> int:
     import addnorm
     from addnorm.statistics.run_noise import SEEDS
-    from addnorm.statistics.run_tables import columns_from
 
     content = addnorm.noise(
         *options.paths,
         seeds=_numbers(options.seeds) if options.seeds else SEEDS,
         differences=options.difference,
         comparisons=options.comparisons,
-        columns=columns_from(options.columns) if options.columns else None,
-        direction=options.direction,
-        unit=options.unit or None,
+        **options.of_runs(),
     ).to_json()
     if options.json:
         print_json(content)

@@ -13,11 +13,9 @@ For example:
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import tyro
-
-from addnorm.cli._text import duration, on_screen, paragraph, print_json, quantity
+from addnorm.cli._text import StudyOptions, duration, on_screen, paragraph, print_json, quantity
 from addnorm.reporting.formats.table import Column, ResultTable
 from addnorm.words import phrases, point_name, spoken
 
@@ -32,13 +30,7 @@ MOST_PARAMETERS = 10_000_000
 
 
 @dataclass(frozen=True)
-class Options:
-    study: Annotated[str, tyro.conf.Positional]
-    """Name of a built-in study, or a study file (.yaml, .py)."""
-    profile: str | None = None
-    """Profile of the study, such as `quick` or `paper`; its default if not given."""
-    set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    """Change a field: `--set training.steps=500`. May be given more than once."""
+class Options(StudyOptions):
     workers: int | None = None
     """Runs at the same time; one per GPU or per CPU core if not given."""
     cluster: str | None = None
@@ -48,8 +40,6 @@ class Options:
     """Count redundant bias scalars in large models too: up to a minute and 26 bytes per parameter for each."""
     numbers: bool = False
     """Count how many of the learned numbers of joints can matter: seconds for each variant that has some."""
-    json: bool = False
-    """Print JSON."""
 
 
 def command(options: Options) -> int:
@@ -151,6 +141,12 @@ def command(options: Options) -> int:
     )
     print(f"\n{altogether}")
     print(t("estimate.method"))
+    if study.replicate:
+        second, names = len(study.replicate), ", ".join(map(str, study.replicate))
+        runs, time = second * len(estimate.variants), duration(estimate.seconds * second / estimate.seeds)
+        print(
+            paragraph(t("estimate.replicate", seeds=estimate.seeds, second=second, names=names, runs=runs, time=time))
+        )
     if audits := _audits(compared, but=large):
         print(f"\n{redundant_biases(audits)}")
     if options.numbers and (gauges := learned_numbers(_learned(compared, large))):

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from addnorm.cli._text import config_table, print_json
+from addnorm.cli._text import PluginOption, config_table, print_json
 from addnorm.errors import InputError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _LARGEST = 20_000_000
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(PluginOption):
     first: Annotated[str, tyro.conf.Positional]
     """module:function or file.py:function that returns a model and its inputs; transformers:CLASS; the folder of a run, of an
     exported model, or of a Transformers checkpoint."""
@@ -43,10 +43,6 @@ class Options:
     """JSON file that describes the inputs of both, in place of those of FIRST; see `addnorm list guide/audit`."""
     map: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     """A pair of parameters as FIRST=SECOND, where the pair that was found is wrong."""
-    plugin: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    """Files with mechanisms of your own that a run uses."""
-    json: bool = False
-    """Print JSON."""
 
 
 def command(options: Options) -> int:

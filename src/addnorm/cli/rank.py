@@ -61,8 +61,6 @@ class Options(TableOptions):
     """With --as speedup: exponent of the law of the loss; fitted unless given."""
     noise: float | None = None
     """With --rule: standard deviation of one run in its simulation; estimated from the table unless given."""
-    json: bool = False
-    """Print JSON."""
     csv: bool = False
     """Print comma-separated values."""
     latex: bool = False

@@ -10,16 +10,14 @@ from typing import Annotated
 
 import tyro
 
-from addnorm.cli._text import print_json
+from addnorm.cli._text import JsonOption, print_json
 from addnorm.words import translated
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(JsonOption):
     dir: Annotated[Path, tyro.conf.Positional]
     """Folder of a study's runs."""
-    json: bool = False
-    """Print JSON."""
 
 
 def command(options: Options) -> int:

@@ -45,8 +45,6 @@ class Options(TableOptions):
     """Files with mechanisms of your own that the runs use; needed only to inspect them."""
     pdf: bool = False
     """Print the report to a PDF of the same name as well. Needs Chromium, Chrome or Edge."""
-    json: bool = False
-    """Print JSON."""
 
 
 def command(options: Options) -> int:

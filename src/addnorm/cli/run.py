@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import tyro
 
-from addnorm.cli._text import print_json, print_line
+from addnorm.cli._text import StudyOptions, print_json, print_line
 from addnorm.errors import InputError, JobError
 from addnorm.store import RunStatus, State, StudyFolder
 from addnorm.store.ending import NOT_FINITE, WRONG_INPUT
@@ -93,15 +93,9 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Options:
-    study: Annotated[str, tyro.conf.Positional]
-    """Name of a built-in study, or a study file (.yaml, .py)."""
+class Options(StudyOptions):
     out: Path | None = None
     """Folder of the study's runs; runs/NAME if not given."""
-    profile: str | None = None
-    """Profile of the study, such as `quick` or `paper`; its default if not given."""
-    set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    """Change a field: `--set training.steps=500`. May be given more than once."""
     until: Literal["decided", "confirmed"] | None = None
     """`decided` adds seeds in stages, to the variants of comparisons that are still open. Seeds and looks are planned before
     the first step, and all verdicts of all looks together hold with 95 %. `confirmed` trains the variants of found verdicts on
@@ -131,8 +125,6 @@ class Options:
     """Shell command to start when this command has trained what it can (`ADDNORM_FINISHED`, `ADDNORM_RUNS` and others)."""
     watch: bool = False
     """Also serve the live page while the study is trained, and print its address. `addnorm watch` serves it at any time."""
-    json: bool = False
-    """Print the final status as JSON, and no table."""
 
 
 def command(options: Options) -> int:

@@ -14,26 +14,18 @@ For example:
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import fill
-from typing import Annotated, Any
+from typing import Any
 
-import tyro
-
-from addnorm.cli._text import page_width, print_json
+from addnorm.cli._text import StudyOptions, page_width, print_json
 from addnorm.errors import InputError
 from addnorm.reporting.formats.table import Column, ResultTable
 from addnorm.words import Phrases, spoken
 
 
 @dataclass(frozen=True)
-class Options:
-    study: Annotated[str, tyro.conf.Positional]
-    """Name of a built-in study or path of a study file."""
+class Options(StudyOptions):
     variant: str | None = None
     """Variant whose model is checked; the first one if not given."""
-    profile: str | None = None
-    """Profile of the study."""
-    set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    """Change a setting, such as `model.scaling={width: 32}`. May be given more than once."""
     widths: str = ""
     """At least three widths, such as 32,64,128; half, once, twice and four times the variant's own if not given."""
     depths: str = ""
@@ -42,8 +34,6 @@ class Options:
     """Steps of the optimizer."""
     seeds: int = 3
     """Seeds of every size."""
-    json: bool = False
-    """Print JSON."""
 
 
 def command(options: Options) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from addnorm.cli._text import on_screen, page_width, print_json
+from addnorm.cli._text import JsonOption, on_screen, page_width, print_json
 from addnorm.words import spoken, translated
 
 if TYPE_CHECKING:
@@ -20,11 +20,9 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(JsonOption):
     dir: Annotated[Path, tyro.conf.Positional]
     """Folder of a study's runs."""
-    json: bool = False
-    """Print JSON."""
 
 
 def command(options: Options) -> int:

@@ -19,12 +19,12 @@ from typing import Annotated
 
 import tyro
 
-from addnorm.cli._text import page_width, print_json, print_message
+from addnorm.cli._text import JsonOption, page_width, print_json, print_message
 from addnorm.errors import InputError
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(JsonOption):
     paths: Annotated[tuple[Path, ...], tyro.conf.Positional]
     """Two paths or more, one per size, in any order."""
     reference: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
@@ -42,8 +42,6 @@ class Options:
     """Columns of runs that other code trained, such as `variant=model,loss=val_loss`."""
     plot: Path | None = None
     """Also draw a figure into this file (.svg, .pdf, .png)."""
-    json: bool = False
-    """Print JSON."""
     csv: bool = False
     """Print comma-separated values, one line per variant, reference and size."""
 

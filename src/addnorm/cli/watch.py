@@ -40,8 +40,6 @@ class Options(TableOptions):
     notes: Literal["local", "always", "never"] = "local"
     """Visitors who can write notes and tags: `local` on a page for this machine alone, `always` by whoever has the token, or
     `never`."""
-    json: bool = False
-    """Print the page's address as JSON."""
 
 
 def command(options: Options) -> int:

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 
@@ -35,6 +36,16 @@ WITHOUT_FLOAT64 = {"mps"}
 def precise(device: torch.device) -> torch.device:
     """The device on which to compute in float64 what another is to have: that one, or the CPU if it has no float64."""
     return torch.device("cpu") if device.type in WITHOUT_FLOAT64 else device
+
+
+def wide(x: Tensor) -> Tensor:
+    """Return the numbers in float32 at least, where logits and matrices that are normalised are computed."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def reciprocal_rms(x: Float[Tensor, "*positions width"], eps: float) -> Float[Tensor, " *positions"]:
+    """Return 1 / sqrt(mean square + eps) of every vector, in float32 at least."""
+    return torch.rsqrt(wide(x).square().mean(dim=-1) + eps)
 
 
 def constant(

@@ -22,8 +22,7 @@ from torch import Tensor
 from addnorm.errors import InputError
 from addnorm.fields import require_at_least, require_positive
 from addnorm.kernels import precise
-from addnorm.position import Position, PositionSpec
-from addnorm.position._rotation import frequencies, turn
+from addnorm.position import Position, PositionSpec, frequencies, turn
 from addnorm.reduction import Reduction
 from addnorm.shape import Shape
 

@@ -21,8 +21,7 @@ from torch import Tensor
 from addnorm.errors import InputError
 from addnorm.fields import require_positive
 from addnorm.kernels import precise
-from addnorm.position import Position, PositionSpec
-from addnorm.position._rotation import turn
+from addnorm.position import Position, PositionSpec, turn
 from addnorm.reduction import Reduction
 from addnorm.shape import Shape
 

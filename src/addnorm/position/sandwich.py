@@ -19,8 +19,7 @@ from torch import Tensor
 
 from addnorm.errors import InputError
 from addnorm.fields import require_positive
-from addnorm.position import DistancePosition, PositionSpec
-from addnorm.position._rotation import frequencies
+from addnorm.position import DistancePosition, PositionSpec, frequencies
 from addnorm.reduction import Reduction
 from addnorm.shape import Shape
 

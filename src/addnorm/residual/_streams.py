@@ -1,16 +1,16 @@
 """Residuals of several streams, by the form of the weights with which they are read, mixed and written."""
 
 from abc import abstractmethod
+from itertools import permutations
 from typing import Literal, NamedTuple
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
-from addnorm.kernels import without_autocast
+from addnorm.kernels import wide, without_autocast
 from addnorm.kernels.depth_mixing import normed_product_beside, read_streams, sinkhorn, write_streams
 from addnorm.residual import Residual, Site, Stream
-from addnorm.residual._arithmetic import wide
-from addnorm.residual._mixing import permutation_matrices
 
 Mixing = Literal["free", "sinkhorn", "permutations", "identity"]
 _FACTOR = 0.01
@@ -151,3 +151,8 @@ class BalancedStreams(StreamsResidual):
         # Streams lead, positions follow: a round then divides contiguous rows of positions, not n x n blocks of memory.
         square = mixed.unflatten(-1, (self.streams, self.streams))
         return sinkhorn(square.movedim((-2, -1), (0, 1)), self.rounds, self.read_eps).movedim((0, 1), (-2, -1))
+
+
+def permutation_matrices(streams: int) -> Float[Tensor, "permutations streams streams"]:
+    """Make every permutation matrix; the first is the identity."""
+    return torch.stack([torch.eye(streams)[list(order)] for order in permutations(range(streams))])

@@ -8,11 +8,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from addnorm.kernels import without_autocast
+from addnorm.kernels import wide, without_autocast
 from addnorm.residual import Parts, Residual, Site, Stream
-from addnorm.residual._arithmetic import wide
-from addnorm.residual._layers import first_sites, last_sites
-from addnorm.shape import Place
+from addnorm.shape import Place, first_sites, last_sites
 
 _SMALLEST = 1e-5
 """Least mean square by which a stream is divided; the source's."""

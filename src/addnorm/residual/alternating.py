@@ -23,8 +23,7 @@ from addnorm.fields import require
 from addnorm.kernels import without_autocast
 from addnorm.reduction import Reduction
 from addnorm.residual import Parts, Residual, ResidualSpec, Site, Stream
-from addnorm.residual._layers import first_sites, last_sites
-from addnorm.shape import Shape
+from addnorm.shape import Shape, first_sites, last_sites
 
 
 @dataclass(frozen=True, kw_only=True)

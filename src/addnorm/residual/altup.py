@@ -27,9 +27,8 @@ from dataclasses import dataclass
 from addnorm.fields import require, require_at_least
 from addnorm.reduction import Reduction
 from addnorm.residual import Parts, ResidualSpec
-from addnorm.residual._layers import first_sites, last_sites
 from addnorm.residual._updates import AltUpResidual
-from addnorm.shape import Shape
+from addnorm.shape import Shape, first_sites, last_sites
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,12 +22,10 @@ import torch
 from torch import Tensor, nn
 
 from addnorm.fields import require, require_at_least, require_positive
-from addnorm.kernels import without_autocast
+from addnorm.kernels import reciprocal_rms, wide, without_autocast
 from addnorm.reduction import Reduction
 from addnorm.residual import Parts, Residual, ResidualSpec, SeparateReads, Site, Stream
-from addnorm.residual._arithmetic import reciprocal_rms, wide
-from addnorm.residual._layers import first_sites
-from addnorm.shape import Shape
+from addnorm.shape import Shape, first_sites
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,10 +20,9 @@ from typing import Literal, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from addnorm.kernels import without_autocast
+from addnorm.kernels import reciprocal_rms, wide, without_autocast
 from addnorm.reduction import Reduction
 from addnorm.residual import Parts, Read, Residual, ResidualSpec, SeparateReads, Site, Stream
-from addnorm.residual._arithmetic import reciprocal_rms, wide
 from addnorm.shape import Shape
 
 _EPS = 1e-8

@@ -20,8 +20,7 @@ from torch import Tensor, nn
 
 from addnorm.reduction import Reduction
 from addnorm.residual import Coefficients, Parts, Residual, ResidualSpec, Site, Stream
-from addnorm.residual._layers import last_sites
-from addnorm.shape import Shape
+from addnorm.shape import Shape, last_sites
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,8 +22,7 @@ from addnorm.fields import require
 from addnorm.kernels.depth_mixing import weighted_sum
 from addnorm.reduction import Reduction
 from addnorm.residual import Coefficients, Parts, Residual, ResidualSpec, Site, Stream
-from addnorm.residual._layers import last_sites
-from addnorm.shape import Shape
+from addnorm.shape import Shape, last_sites
 
 
 @dataclass(frozen=True, kw_only=True)

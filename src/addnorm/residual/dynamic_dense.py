@@ -23,8 +23,7 @@ from torch.nn import functional as F
 from addnorm.kernels import without_autocast
 from addnorm.reduction import Reduction
 from addnorm.residual import Parts, Read, Residual, ResidualSpec, SeparateReads, Site, Stream
-from addnorm.residual._layers import last_sites
-from addnorm.shape import Shape
+from addnorm.shape import Shape, last_sites
 
 _EPS = 1e-8
 

@@ -23,10 +23,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from addnorm.fields import require_at_least, require_positive
-from addnorm.kernels import without_autocast
+from addnorm.kernels import reciprocal_rms, without_autocast
 from addnorm.reduction import Reduction
 from addnorm.residual import Parts, Residual, ResidualSpec, Site, Stream
-from addnorm.residual._arithmetic import reciprocal_rms
 from addnorm.shape import Shape
 
 

@@ -24,10 +24,10 @@ import torch
 from torch import Tensor, nn
 
 from addnorm.fields import require, require_at_least, require_positive
+from addnorm.kernels import wide
 from addnorm.kernels.depth_mixing import normed_product, read_streams
 from addnorm.reduction import Reduction
 from addnorm.residual import Parts, ResidualSpec, Stream
-from addnorm.residual._arithmetic import wide
 from addnorm.residual._streams import BalancedStreams, Wired
 from addnorm.shape import Shape
 

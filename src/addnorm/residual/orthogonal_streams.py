@@ -20,10 +20,10 @@ import torch
 from torch import Tensor, nn
 
 from addnorm.fields import require
+from addnorm.kernels import wide
 from addnorm.kernels.depth_mixing import normed_product_beside
 from addnorm.reduction import Reduction
 from addnorm.residual import Parts, ResidualSpec, Site, Stream
-from addnorm.residual._arithmetic import wide
 from addnorm.residual._streams import StreamsResidual, Wired
 from addnorm.shape import Shape
 

@@ -27,8 +27,7 @@ from torch import Tensor, nn
 from addnorm.errors import AddnormError
 from addnorm.reduction import Reduction
 from addnorm.residual import Coefficients, Parts, Residual, ResidualSpec, Site, Stream
-from addnorm.residual._layers import first_sites, last_sites
-from addnorm.shape import Shape
+from addnorm.shape import Shape, first_sites, last_sites
 
 Weights = Literal["sum", "mean", "softmax"]
 Scope = Literal["layer", "feedforward"]

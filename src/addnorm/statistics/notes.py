@@ -156,7 +156,7 @@ def _tuning_seeds(ranking: Ranking) -> list[Sentence]:
 def _losses(table: LossTable) -> list[Sentence]:
     sentences = []
     for name, runs in table.runs.items():
-        lost = [run for run in runs if run.state in ("failed", "diverged")]
+        lost = [run for run in runs if run.state in ("failed", "diverged", "blocked")]
         if lost:
             kinds = dict.fromkeys((run.state, run.reason) for run in lost)
             endings = listed(

@@ -22,7 +22,8 @@ from addnorm.model.transformer import Transformer
 from addnorm.optimization.optimizers import OptimizerSpec
 from addnorm.study.definition import AnyModel, Study, Training
 from addnorm.study.foreign import ForeignSpec
-from addnorm.supervision.live_bytes import LiveBytes
+from addnorm.study.plugins import plugins_in
+from addnorm.supervision.live_bytes import FUSED_ON_CPU, LiveBytes
 from addnorm.supervision.trial_step import call_plugin, try_plugins
 
 _MEASURED_FLOPS = 3e10
@@ -264,9 +265,20 @@ def step_cost(model: AnyModel, training: Training) -> StepCost:
 
 def _count_step(model: AnyModel, training: Training, dtype: torch.dtype) -> StepCost:
     """See `step_cost`. `dtype` is torch's default, in which the model is built: here it only tells cached costs apart."""
+    # Models of others, and plug-ins that ask their data (`.item()`, `if`), need numbers, which meta tensors do not have: one
+    # sequence is computed, and stands for all.
+    if not isinstance(model, ForeignSpec):
+        try:
+            return _count_on("meta", model, training)
+        except (NotImplementedError, RuntimeError) as error:
+            if "meta" not in str(error) or not any(plugins_in(model)):
+                raise
+    return _count_on("cpu", model, training)
+
+
+def _count_on(device: Literal["cpu", "meta"], model: AnyModel, training: Training) -> StepCost:
     shards = training.shards or 1
-    # Models of others ask for numbers, which meta tensors have not: one sequence is computed, and stands for all.
-    device, rows = ("cpu", training.batch // shards) if isinstance(model, ForeignSpec) else ("meta", 1)
+    rows = training.batch // shards if device == "cpu" else 1
     with torch.device(device):
         built = model.build()
         tokens = torch.zeros(training.batch // shards // rows, training.seq, dtype=torch.int64)
@@ -278,7 +290,7 @@ def _count_step(model: AnyModel, training: Training, dtype: torch.dtype) -> Step
     # Three observers of one pass. FLOPs are those of the operations that really run, so a kernel that computes scores
     # twice counts twice; `counting_at_once` makes one product of a loop over tiles, whose FLOPs are the same and whose
     # iterations are not needed.
-    with FlopCounterMode(display=False) as flops, live, counting_at_once():
+    with FlopCounterMode(display=False, custom_mapping=FUSED_ON_CPU) as flops, live, counting_at_once():
         exits: list[torch.Tensor] = []
         logits = built(tokens, exits=exits) if training.exits else built(tokens)
         loss = F.cross_entropy(logits.flatten(0, 1), tokens.flatten())

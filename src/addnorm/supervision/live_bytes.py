@@ -1,12 +1,23 @@
-"""Memory that operations allocate and free again, over time: what a step holds at its peak, without measuring a process."""
+"""Memory that operations allocate and free again, over time: what a step holds at its peak, without measuring a process; and
+FLOPs of operations that torch does not count."""
 
 import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import sdpa_backward_flop_count, sdpa_flop_count
+
+# torch counts its fused attention on a GPU, not that of a CPU.
+FUSED_ON_CPU: dict[Any, Any] = {
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: lambda *shapes, **_: sdpa_flop_count(*shapes[:3]),
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: (
+        lambda *shapes, **_: sdpa_backward_flop_count(*shapes[:4])
+    ),
+}
 
 
 class LiveBytes(TorchDispatchMode):

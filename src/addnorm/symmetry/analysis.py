@@ -23,7 +23,7 @@ from addnorm.symmetry.counting import LARGEST
 from addnorm.symmetry.families import COUNTED, STREAM_SCALE
 from addnorm.symmetry.moves import Comparison, carried
 from addnorm.symmetry.numeric.jacobian import MORE_CASES, Jacobian, generic_point, jacobian, scope
-from addnorm.symmetry.numeric.null_space import NullSpace, effects, null_space, orthonormal, unexplained
+from addnorm.symmetry.numeric.null_space import NullDirections, effects, null_space, orthonormal, unexplained
 from addnorm.symmetry.result import Family, Member, Near, Symmetries, Unexplained
 from addnorm.symmetry.structure import Direction, Structure, columns_of, structure
 from addnorm.symmetry.subject import SAME, Subject
@@ -193,7 +193,7 @@ def _numerical(
     model: nn.Module,
     progress: Callable[[str, int, int], None],
     notes: list[str],
-) -> tuple[Jacobian, NullSpace]:
+) -> tuple[Jacobian, NullDirections]:
     progress("numerical method", 0, points)
     derivative = jacobian(point, cases, observe)
     space = null_space(derivative.matrix, derivative.unread)
@@ -227,7 +227,7 @@ def _names(tangent: Tensor, columns: Mapping[str, slice], unread: Tensor) -> tup
 
 
 def _confirmed(
-    made: Structure, derivative: Jacobian, space: NullSpace, columns: Mapping[str, slice], refuted: list[str]
+    made: Structure, derivative: Jacobian, space: NullDirections, columns: Mapping[str, slice], refuted: list[str]
 ) -> tuple[Direction, ...]:
     """The directions that the Jacobian confirms, without those that move unread numbers alone."""
     tangents = made.tangents(made.directions)
@@ -279,7 +279,7 @@ def _carried(
 
 
 def _families(
-    directions: Sequence[Direction], tangents: Tensor, space: NullSpace, columns: Mapping[str, slice]
+    directions: Sequence[Direction], tangents: Tensor, space: NullDirections, columns: Mapping[str, slice]
 ) -> tuple[Family, ...]:
     """Count each family by the directions that those before it do not span, and its members in the same way."""
     spanned = torch.zeros(tangents.shape[0], 0, dtype=torch.float64)
@@ -303,7 +303,7 @@ def _families(
     return tuple(families)
 
 
-def _unseen(nearly: Structure, claimed: Tensor, space: NullSpace, derivative: Jacobian) -> tuple[Direction, ...]:
+def _unseen(nearly: Structure, claimed: Tensor, space: NullDirections, derivative: Jacobian) -> tuple[Direction, ...]:
     """Directions that a small constant breaks by less than float64 can tell, one for each that the exact ones lack."""
     tangents = nearly.tangents(nearly.directions)
     tangents[space.unread] = 0
@@ -322,7 +322,7 @@ def _unseen(nearly: Structure, claimed: Tensor, space: NullSpace, derivative: Ja
 
 
 def _near(
-    nearly: Structure, claimed: Tensor, space: NullSpace, derivative: Jacobian, columns: Mapping[str, slice]
+    nearly: Structure, claimed: Tensor, space: NullDirections, derivative: Jacobian, columns: Mapping[str, slice]
 ) -> tuple[Near, ...]:
     """Directions that only a small constant breaks, apart from the exact ones."""
     tangents = nearly.tangents(nearly.directions)
@@ -346,7 +346,7 @@ def _near(
 
 
 def _localised(
-    rest: Tensor, space: NullSpace, claimed: Tensor, columns: Mapping[str, slice]
+    rest: Tensor, space: NullDirections, claimed: Tensor, columns: Mapping[str, slice]
 ) -> tuple[Unexplained, ...]:
     """Sets of parameters, as small as greedy removal finds, whose own null space is larger than what is claimed in it."""
     found: list[Unexplained] = []

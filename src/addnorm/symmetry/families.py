@@ -110,7 +110,11 @@ BIAS = FamilyRule(
 bias can take over; a bias of a branch, which a later one can."""
 STREAM_BASIS = FamilyRule(
     "basis of the stream",
-    lambda signature: bool(signature.linear & {"sum", "embedding", "position", "normed"}),
+    # A sum of what a gain gives for two tokens is no stream.
+    lambda signature: bool(
+        signature.linear & {"embedding", "position", "normed"}
+        or ("sum" in signature.linear and "gain" not in signature.linear)
+    ),
 )
 """A rotation of the stream, undone by all that reads it: w (w - 1) / 2 where every norm is an RMS norm, (w - 1)(w - 2) / 2
 in the plane that a layer norm keeps."""

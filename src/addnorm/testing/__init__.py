@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from addnorm.catalogue import Spec
-from addnorm.testing.broken_law import BrokenLaw
+from addnorm.errors import BrokenLaw
 
 __all__ = ["BrokenLaw", "check"]
 

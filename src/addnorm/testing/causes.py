@@ -7,8 +7,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from addnorm.errors import InputError
-from addnorm.testing.broken_law import BrokenLaw
+from addnorm.errors import BrokenLaw, InputError
 
 CONSTANTS = (
     "Make a constant where it is used, like its input: torch.arange(n, dtype=x.dtype, device=x.device) or x.new_ones(n); or "

@@ -1,23 +1,20 @@
 """The contract of mechanisms: every law on a small model. Tests check all siblings, a study its plug-ins before training."""
 
-import ast
-import inspect
 from collections.abc import Callable
 from dataclasses import MISSING, asdict, fields, replace
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 from addnorm.bias import Biases
 from addnorm.block.gau import Gau
 from addnorm.catalogue import MECHANISM_ROOMS, ROOMS, Spec, add_plugin, remove_plugin
-from addnorm.errors import InputError, UnknownName, warn
+from addnorm.docstrings import field_docstrings
+from addnorm.errors import BrokenLaw, InputError, UnknownName, warn
 from addnorm.model.architecture import Dropout
 from addnorm.model.presets import FIELD_OF_ROOM
 from addnorm.model.spec import ModelSpec
 from addnorm.reduction import Reducible
-from addnorm.testing.broken_law import BrokenLaw
 from addnorm.testing.causes import broken_by
 from addnorm.testing.laws import LAWS
 from addnorm.testing.reductions import reduces_as_declared
@@ -231,17 +228,7 @@ def shrunk(spec: ModelSpec, **changes: Any) -> ModelSpec:
 
 def fields_are_documented(room_name: str, spec: Spec) -> None:
     """Every field of a spec is followed by a docstring."""
-    tree = ast.parse(inspect.getsource(type(spec)).lstrip())
-    body = tree.body[0].body if isinstance(tree.body[0], ast.ClassDef) else []
-    documented = {
-        first.target.id
-        for first, second in pairwise(body)
-        if isinstance(first, ast.AnnAssign)
-        and isinstance(first.target, ast.Name)
-        and isinstance(second, ast.Expr)
-        and isinstance(second.value, ast.Constant)
-        and isinstance(second.value.value, str)
-    }
+    documented = field_docstrings(type(spec))
     own = [field.name for field in fields(spec) if field.name in type(spec).__annotations__]
     bare = [name for name in own if name not in documented]
     if bare:

@@ -6,10 +6,10 @@ from typing import Any, TypeVar, cast
 from torch import Tensor, nn
 
 from addnorm.bias import QKBias
+from addnorm.errors import BrokenLaw
 from addnorm.position import Position
 from addnorm.residual import Residual
 from addnorm.scores import Scores
-from addnorm.testing.broken_law import BrokenLaw
 
 M = TypeVar("M", bound=nn.Module)
 BASES: tuple[type[nn.Module], ...] = (Residual, Scores, Position, QKBias)

@@ -11,11 +11,11 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from addnorm.errors import BrokenLaw
 from addnorm.model.spec import ModelSpec
 from addnorm.model.trace import Trace
 from addnorm.model.transformer import Transformer
 from addnorm.residual import Residual, SeparateReads
-from addnorm.testing.broken_law import BrokenLaw
 from addnorm.testing.causes import CONSTANTS
 
 _INSPECTED = (2, 8)

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from addnorm.errors import BrokenLaw
 from addnorm.model.initialisation import generator_for
 from addnorm.model.spec import ModelSpec
 from addnorm.model.transformer import Transformer
-from addnorm.testing.broken_law import BrokenLaw
 from addnorm.testing.guard import floats, guard
 from addnorm.testing.interface import is_viewed_and_traced, repeats_itself, require_verbs, runs_on_its_device
 
@@ -69,6 +69,14 @@ def has_finite_gradients(spec: ModelSpec) -> None:
                 raise BrokenLaw(law, f"{name} gets no gradient.", "Use it in the forward pass, or do not create it.")
             if not parameter.grad.isfinite().all():
                 raise BrokenLaw(law, f"the gradient of {name} is not finite {when}.", "Look for 0/0 or sqrt(0).")
+
+
+def keeps_sequences_apart(spec: ModelSpec) -> None:
+    """In evaluation mode, a sequence has the same logits alone and beside others."""
+    law, (model, tokens, logits, allowed) = "keeps_sequences_apart", _evaluated(spec)
+    with torch.no_grad():
+        what, advice = "alone, a logit of a sequence differs by", "Take no mean or sum over the batch (dimension 0)."
+        _same(law, model(tokens[:1]), logits[:1], allowed, what, advice)
 
 
 def is_causal(spec: ModelSpec) -> None:
@@ -218,6 +226,7 @@ LAWS: Mapping[str, Law] = MappingProxyType(
             keeps_shape_and_dtype,
             runs_on_its_device,
             has_finite_gradients,
+            keeps_sequences_apart,
             is_causal,
             ignores_padding,
             decodes_with_a_cache,

@@ -6,14 +6,13 @@ from typing import Any, cast
 
 import torch
 
-from addnorm.errors import did_you_mean
+from addnorm.errors import BrokenLaw, did_you_mean
 from addnorm.model.neutral import Parameters, fill
 from addnorm.model.presets import FIELD_OF_ROOM, preset
 from addnorm.model.spec import ModelSpec
 from addnorm.model.transformer import Transformer
 from addnorm.norm.rms import RMS
 from addnorm.reduction import Reducible, Reduction
-from addnorm.testing.broken_law import BrokenLaw
 from addnorm.testing.laws import rounding, some_tokens, subject
 
 _LAW = "reduces_as_declared"

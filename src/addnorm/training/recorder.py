@@ -19,9 +19,8 @@ from addnorm.store.run import RunFolder
 from addnorm.training.checkpoint import latest, save_final, save_step
 from addnorm.training.coefficients import coefficients_of
 from addnorm.training.loop import Trainer, content_hash
-from addnorm.training.peak_memory import peak_bytes
 from addnorm.training.step_window import LossAndNorm, StepWindow, equal
-from addnorm.training.use import ResourceUse
+from addnorm.training.use import ResourceUse, peak_bytes
 
 
 class Recorder:

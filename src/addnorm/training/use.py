@@ -6,6 +6,8 @@ ends. Reading it takes some 10 microseconds per event. What is not known is left
 """
 
 import os
+import resource
+import sys
 import time
 from contextlib import suppress
 
@@ -53,3 +55,9 @@ class ResourceUse:
             except Exception:  # noqa: BLE001  without NVML, torch and pynvml raise errors of many types; it stays unknown
                 self._knows_busy = False
         return {}
+
+
+def peak_bytes() -> int:
+    """Largest resident set of this process, in bytes. (`ru_maxrss` is in KiB on Linux and in bytes on macOS.)"""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

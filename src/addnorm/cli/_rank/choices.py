@@ -1,16 +1,38 @@
 """Options that choose what is compared in a table of runs: the same for `rank`, `report` and `watch`."""
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
+from addnorm.cli._text import JsonOption
 from addnorm.reporting.reading.run_table import TableChoices
 from addnorm.statistics.run_tables import columns_from
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableOptions:
+class ColumnOptions(JsonOption):
+    """The columns of a table of runs."""
+
+    columns: str = ""
+    """Columns of runs that other code trained, such as `variant=model,loss=val_loss`."""
+    direction: Literal["lower", "higher"] | None = None
+    """The better direction in the column `loss` of such runs; needed for a column such as accuracy."""
+    unit: str = ""
+    """Unit of that column, for what is shown."""
+
+    def of_runs(self) -> dict[str, Any]:
+        """The options as functions that read a table take them.
+
+        Raises:
+            InputError: columns of another form.
+        """
+        columns = columns_from(self.columns) if self.columns else None
+        return {"columns": columns, "direction": self.direction, "unit": self.unit or None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableOptions(ColumnOptions):
     """Choices about a table of runs."""
 
     reference: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
@@ -30,10 +52,6 @@ class TableOptions:
     beside it with an error rate of its own."""
     together: bool = False
     """One error rate for all metrics together instead."""
-    direction: Literal["lower", "higher"] | None = None
-    """The better direction in the column `loss` of such runs; needed for a column such as accuracy."""
-    unit: str = ""
-    """Unit of that column, for what is shown."""
     posterior: bool = False
     """Also show how probable it is that each variant is better, equivalent, or worse. Never in place of the verdict."""
 
@@ -48,9 +66,7 @@ class TableOptions:
             margin=self.margin,
             variants=self.variant,
             exclude=self.exclude,
-            columns=columns_from(self.columns) if self.columns else None,
-            direction=self.direction,
-            unit=self.unit or None,
+            **self.of_runs(),
             metric=self.metric,
             together=self.together,
             posterior=self.posterior,

@@ -34,6 +34,15 @@ def recorded(model: nn.Module, logits_of: Logits, batch: Batch) -> Recording:
             f"{type(model).__name__}: expected a list of layers that are called one after the other, got none. Nothing can be "
             "measured layer by layer."
         )
+    widths = {
+        tensor.shape[-1] for layer in layers for tensor in (layer.call.input, layer.call.output) if tensor is not None
+    }
+    if len(widths) > 1:
+        got, first, last = ", ".join(map(str, sorted(widths))), layers[0].call.path, layers[-1].call.path
+        raise InputError(
+            f"{type(model).__name__}: expected layers that keep the width of the stream, got {got} from {first} to {last}. "
+            "Nothing can be measured layer by layer."
+        )
     streams = [
         RecordedLayer(
             module=layer.call.module, entry=cast(Tensor, layer.call.input), output=cast(Tensor, layer.call.output)

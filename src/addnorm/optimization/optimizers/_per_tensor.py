@@ -6,13 +6,27 @@ all parameters: started one by one, they take longer to start than to compute.
 
 from abc import abstractmethod
 from collections.abc import Callable
+from inspect import unwrap
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import Parameter
+from torch.optim import Optimizer
 
-from addnorm.optimization.optimizers._eager import EagerOptimizer
+
+class EagerOptimizer(Optimizer):
+    """An optimizer that does not import Dynamo.
+
+    torch.optim excludes the methods below from compilation, and imports Dynamo to do so when they are first called: more than
+    a second in every process that trains, which is longer than the rest of its start. Uncompiled, the excluded method and
+    the method itself are the same.
+    """
+
+    add_param_group = unwrap(Optimizer.add_param_group)
+    load_state_dict = unwrap(Optimizer.load_state_dict)
+    state_dict = unwrap(Optimizer.state_dict)
+    zero_grad = unwrap(Optimizer.zero_grad)
 
 
 class PerTensor(EagerOptimizer):

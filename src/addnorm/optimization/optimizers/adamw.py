@@ -10,11 +10,14 @@ Differs from the source: the decay is multiplied by the learning rate, as in PyT
 """
 
 from dataclasses import dataclass
+from inspect import unwrap
 from typing import ClassVar, cast
+
+import torch
 
 from addnorm.fields import require, require_positive
 from addnorm.optimization.optimizers import Group, OptimizerSpec
-from addnorm.optimization.optimizers._eager import EagerAdamW
+from addnorm.optimization.optimizers._per_tensor import EagerOptimizer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,10 +43,16 @@ class AdamW(OptimizerSpec):
         require(self, "betas", all(0 <= beta < 1 for beta in self.betas), "numbers from 0 to below 1")
         require_positive(self, "eps")
 
-    def build(self, groups: list[Group]) -> EagerAdamW:
+    def build(self, groups: list[Group]) -> "EagerAdamW":
         """Construct the optimizer."""
         # The fused form refuses the meta device, where the bytes of the state are counted.
         fused = not any(parameter.is_meta for group in groups for parameter in group["params"])
         return EagerAdamW(
             cast(list[dict[str, object]], groups), lr=self.learning_rate, betas=self.betas, eps=self.eps, fused=fused
         )
+
+
+class EagerAdamW(EagerOptimizer, torch.optim.AdamW):
+    """torch's AdamW, without Dynamo. Its updates are not differentiable, which is what torch's wrapper of `step` is for."""
+
+    step = torch.no_grad()(unwrap(torch.optim.AdamW.step))

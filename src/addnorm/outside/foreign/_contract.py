@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from addnorm.errors import BrokenLaw
 from addnorm.model.initialisation import generator_for
 from addnorm.study.foreign import ForeignModel, ForeignSpec
-from addnorm.testing.broken_law import BrokenLaw
 from addnorm.testing.laws import rounding_of
 
 _SEQ = 12

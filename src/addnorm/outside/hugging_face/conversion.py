@@ -13,7 +13,7 @@ from addnorm.model.architecture import Architecture
 from addnorm.model.spec import ModelSpec
 from addnorm.model.transformer import Transformer
 from addnorm.outside.hugging_face.checkpoint import advice_on_missing
-from addnorm.outside.hugging_face.classes import ConfigConstant, ConfigField, ForeignClass, Weight
+from addnorm.outside.hugging_face.classes import CheckpointTensor, ConfigConstant, ConfigField, ForeignClass
 from addnorm.outside.hugging_face.unused import require_known_fields, require_redundant, switches_of
 from addnorm.study.decoding import decode
 from addnorm.study.encoding import encode
@@ -128,7 +128,7 @@ def parameters_of(
 
 def _present(
     cls: type[ForeignClass], spec: ModelSpec, reference: Mapping[str, Tensor]
-) -> Iterator[tuple[Weight, str, tuple[str, ...]]]:
+) -> Iterator[tuple[CheckpointTensor, str, tuple[str, ...]]]:
     """The lines of the table that a model with these parameters has, with their name and ours."""
     for weight in cls.weights:
         for theirs, ours in weight.names(spec.depth, spec.tied):

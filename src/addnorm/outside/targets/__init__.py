@@ -7,7 +7,9 @@ One file per kind of target. Each returns a model with example inputs, which `--
 function is executed: no code in a folder runs.
 """
 
-from collections.abc import Mapping, Sequence
+import copy
+import json
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,9 +62,7 @@ def resolve(
 
             return run_target(Path(target), inputs, plugins)
         case "stripped file":
-            from addnorm.outside.targets.stripped import stripped_target
-
-            return stripped_target(
+            return _stripped_target(
                 Path(target), lambda name, fields: resolve(name, config=fields, inputs=inputs, plugins=plugins)
             )
         case _:
@@ -100,3 +100,33 @@ def _kind(target: str) -> str:
         f"expected a target, got {target!r}, which is not a folder. Give module:function, file.py:function, the folder of "
         "a run or of a checkpoint, or transformers:CLASS such as transformers:BertModel --config '{\"num_hidden_layers\": 2}'."
     )
+
+
+def _stripped_target(path: Path, original: Callable[[str, Mapping[str, Any] | None], Target]) -> Target:
+    """Load a model that `addnorm audit --strip` wrote, without what the file's metadata name.
+
+    They name the original target and its configuration, which are resolved again; a relative path or a module is found from
+    the folder in which the original was.
+
+    Args:
+        path: of the file.
+        original: resolves a target by its name and configuration, at its full size.
+
+    Raises:
+        InputError: the file names no target, its target does not exist, or the weights do not fit it.
+    """
+    from addnorm.redundancy.rewriting.stripped_file import load_stripped, read_metadata
+
+    metadata = read_metadata(path)
+    if not metadata.get("target"):
+        raise InputError(
+            f"{path}: expected metadata that name the model which was stripped, got none, as in a file of an earlier version "
+            "or of `Certificate.save` without `target`. Strip the model again with `addnorm audit --strip`, or save it with "
+            "its `target`."
+        )
+    config = json.loads(metadata["config"]) if metadata.get("config") else None
+    target = original(metadata["target"], config)
+    model = copy.deepcopy(target.model)  # a function may return one model each time
+    load_stripped(model, path)
+    notes = (*target.notes, f"weights: {path}, stripped from {metadata['target']}")
+    return Target(name=str(path), model=model, inputs=target.inputs, kind="stripped file", notes=notes)

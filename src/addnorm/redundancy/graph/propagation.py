@@ -43,7 +43,7 @@ class Blocker:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Propagation:
+class DerivedNullSpace:
     """The result of one pass through the graph."""
 
     space: NullSpace
@@ -56,7 +56,7 @@ def propagate(
     weights: Callable[[str], torch.Tensor],
     tracked: TrackedParameters,
     on_node: Callable[[int, int], None] | None = None,
-) -> Propagation:
+) -> DerivedNullSpace:
     """Derive the null space from a graph.
 
     Args:
@@ -128,7 +128,7 @@ class _GraphWalk:
             if isinstance(value, NodeValue):
                 self._call(node, "output", None, [value.shape]).demand_unchanged(value)
 
-    def result(self) -> Propagation:
+    def result(self) -> DerivedNullSpace:
         """Express every parameter in the coordinates that are free after all demands."""
         maps: dict[str, dict[int, LinearMap]] = {}
         for name, block in self.blocks.items():
@@ -139,7 +139,7 @@ class _GraphWalk:
                 for free, each in self.elimination.express(block).items()
                 if each.width and len(each.rows) and (each.matrix is None or bool(each.matrix.any()))
             }
-        return Propagation(
+        return DerivedNullSpace(
             space=NullSpace(self.tracked, maps),
             blockers={name: tuple(blockers) for name, blockers in self.blockers.items()},
             assumptions=tuple(self.assumptions),

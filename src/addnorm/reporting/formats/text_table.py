@@ -58,7 +58,8 @@ def filled(text: str, width: int, *, subsequent_indent: str = "") -> str:
 
 def _wrapped(text: str, width: int, subsequent_indent: str = "") -> list[str]:
     if cell_len(text) == len(text):
-        return textwrap.wrap(text, width, subsequent_indent=subsequent_indent)
+        # A name may hold a hyphen, and an option begins with two.
+        return textwrap.wrap(text, width, subsequent_indent=subsequent_indent, break_on_hyphens=False)
     lines = [text[: len(text) - len(text.lstrip())]]
     for piece in _PIECE.findall(" ".join(text.split())):
         if lines[-1].strip() and cell_len(lines[-1] + piece.rstrip()) > width:

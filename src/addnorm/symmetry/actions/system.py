@@ -1,7 +1,7 @@
 """The growing system: spaces, their unknown actions, and the equations that operations add."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -126,31 +126,48 @@ class System:
         forms = torch.eye(size, dtype=torch.float64).expand(*datum.shape, size, size)
         return Value(space, forms, datum[..., None].expand(*datum.shape, size))
 
+    def with_zeros(self, value: Value) -> Value:
+        """Return the value with data of their own for vectors of zeros, as before the first token: any A keeps them."""
+        nowhere = value.datum == NOWHERE
+        own = self.new_data(*value.shape[:-1])[..., None].expand(value.shape)
+        return replace(value, datum=torch.where(nowhere, own, value.datum)) if bool(nowhere.any()) else value
+
     def whole(self, value: Value) -> Value:
         """Return the value with a space of its own, whose numbers are the value's entries at one datum in order.
 
         Raises:
             NoRule: data have different numbers of entries, or some entry is zero.
         """
+        made, shifts, _ = self.by_kind(value)
+        for each in shifts[1:]:
+            self.equal(shifts[0], each)
+        return made
+
+    def by_kind(self, value: Value) -> tuple[Value, list[Ids], Tensor]:
+        """Return the same, with a shift b for each kind of data, such as a class token and patches, and each datum's kind.
+
+        Raises:
+            NoRule: as for `whole`.
+        """
         members, forms = by_datum(value)
         if len(forms) == 1 and forms.shape[1] == forms.shape[2] and np.array_equal(forms[0], np.eye(forms.shape[1])):
-            return value
-        size = forms.shape[1]
-        space = self.space(size)
+            return value, [value.space.shift], torch.zeros(len(members))
+        space = self.space(forms.shape[1])
         space.roles |= value.space.roles & {"embedding", "position", "length", "norm", "spanned"}
         for each in forms:
             self.intertwine(space.linear, each, value.space.linear)
-        first = self.image(forms[0], value.space.shift)
-        self.equal(space.shift, first)
-        for each in forms[1:]:
-            self.equal(first, self.image(each, value.space.shift))
+        shifts = [self.image(each, value.space.shift) for each in forms]
+        self.equal(space.shift, shifts[0])
         if len(forms) == 1:
             space.nulls = _nulls(forms[0], value.space)
             if not _selects(forms[0]):
                 # What the space never holds may be moved at will; it is held, so that moves stay exact.
                 for null, _ in space.nulls:
                     self.equations.require(product_terms(space.linear, null[:, None]))
-        return renumbered(value, space, members)
+        apart = torch.cdist(
+            value.forms.reshape(-1, value.space.size)[members].flatten(1), torch.from_numpy(forms).flatten(1)
+        )
+        return renumbered(value, space, members), [space.shift, *shifts[1:]], apart.argmin(1)
 
     def joined(self, values: Sequence[Value]) -> Space:
         """Return the direct sum of spaces, with no action between them."""

@@ -51,7 +51,8 @@ class MapUse:
             shifted = shifted + of(self.shift)
             for multiple, (null, constant) in self.multiples:
                 moved = moved + np.outer(of(multiple), null)
-                shifted = shifted + of(multiple) * constant
+                # The shift b moves V x + k by V b; the series' second term has the other half, from W b.
+                shifted = shifted + of(multiple) * (constant - 0.5 * float(null @ of(self.before.shift)))
         return [(self.weight, moved @ np.linalg.pinv(self.forms)), (self.bias, shifted)]
 
     def _only_shifted(self, of: Generator) -> bool:

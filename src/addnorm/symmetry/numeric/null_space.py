@@ -18,7 +18,7 @@ _CLAIM = 1e-8
 
 
 @dataclass(frozen=True)
-class NullSpace:
+class NullDirections:
     """Directions that change nothing to first order, among the parameters that the outputs read."""
 
     basis: Tensor
@@ -43,7 +43,7 @@ class NullSpace:
         return float(self.values[rank - 1]) / null if null and rank else float("inf")
 
 
-def null_space(matrix: Tensor, unread: Tensor) -> NullSpace:
+def null_space(matrix: Tensor, unread: Tensor) -> NullDirections:
     """Compute the null space of a Jacobian over the columns that are read."""
     size = matrix.norm(dim=0)
     noise = size < _NOISE * size.max()
@@ -54,7 +54,7 @@ def null_space(matrix: Tensor, unread: Tensor) -> NullSpace:
     rank = _rank(values)
     basis = torch.zeros(matrix.shape[1], right.shape[0] - rank, dtype=torch.float64)
     basis[~unread] = right[rank:].T
-    return NullSpace(basis=basis, scale=scale, values=values, unread=unread)
+    return NullDirections(basis=basis, scale=scale, values=values, unread=unread)
 
 
 def _rank(values: Tensor) -> int:
@@ -89,12 +89,12 @@ def confirmed(matrix: Tensor, tangents: Tensor) -> Tensor:
     return effects(matrix, tangents) < _CLAIM
 
 
-def rank_of(space: NullSpace, tangents: Tensor) -> int:
+def rank_of(space: NullDirections, tangents: Tensor) -> int:
     """The number of independent directions among the given ones, [column, direction], over what is read."""
     return orthonormal(space, tangents).shape[1]
 
 
-def orthonormal(space: NullSpace, tangents: Tensor) -> Tensor:
+def orthonormal(space: NullDirections, tangents: Tensor) -> Tensor:
     """An orthonormal basis, after scaling, of the directions over what is read."""
     if not tangents.shape[1]:
         return tangents
@@ -108,7 +108,7 @@ def orthonormal(space: NullSpace, tangents: Tensor) -> Tensor:
     return left[:, values > 1e-8 * values[0]]
 
 
-def unexplained(space: NullSpace, tangents: Tensor) -> Tensor:
+def unexplained(space: NullDirections, tangents: Tensor) -> Tensor:
     """An orthonormal basis of the null directions, after scaling, that are orthogonal to the given ones."""
     known = orthonormal(space, tangents)
     rest = space.basis - known @ (known.T @ space.basis)

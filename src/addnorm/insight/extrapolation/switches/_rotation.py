@@ -6,8 +6,7 @@ from torch import Tensor
 
 from addnorm.errors import InputError
 from addnorm.model.architecture import Architecture
-from addnorm.position import Position
-from addnorm.position._rotation import frequencies
+from addnorm.position import Position, frequencies
 from addnorm.position.rope import Angles, Rope, RopePosition
 
 

@@ -21,11 +21,11 @@ __all__ = [
     "OWN_TOKENIZER",
     "ROPE_TYPE",
     "SIZES",
+    "CheckpointTensor",
     "ConfigConstant",
     "ConfigField",
     "ForeignClass",
     "Ignored",
-    "Weight",
     "lines",
 ]
 
@@ -89,7 +89,7 @@ ROPE_TYPE = ConfigConstant(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Weight:
+class CheckpointTensor:
     """A tensor of the checkpoint; `{}` in a name is the number of the layer."""
 
     theirs: str
@@ -131,7 +131,7 @@ class ForeignClass(ABC):
     """Fields that other versions or programs write, with the values at which they do not act; not written here."""
     harmless: ClassVar[tuple[str, ...]] = ()
     """Patterns of further fields of config.json that leave the logits of the class as they are, whatever they hold."""
-    weights: ClassVar[tuple[Weight, ...]]
+    weights: ClassVar[tuple[CheckpointTensor, ...]]
     optional_prefix: ClassVar[str] = ""
     """Prefix of names that checkpoints of the model without its head lack."""
     ignored: ClassVar[tuple[Ignored, ...]] = ()
@@ -144,6 +144,6 @@ class ForeignClass(ABC):
 CLASSES = Siblings("class of Transformers", "addnorm.outside.hugging_face.classes", "ForeignClass")
 
 
-def lines(theirs: str, ours: str, *parts: str, form: Form = SAME) -> tuple[Weight, ...]:
+def lines(theirs: str, ours: str, *parts: str, form: Form = SAME) -> tuple[CheckpointTensor, ...]:
     """Make lines for parts (`weight`, `bias`) of one module."""
-    return tuple(Weight(theirs=f"{theirs}.{part}", ours=(f"{ours}.{part}",), form=form) for part in parts)
+    return tuple(CheckpointTensor(theirs=f"{theirs}.{part}", ours=(f"{ours}.{part}",), form=form) for part in parts)

@@ -1,7 +1,15 @@
 """Lines that Llama and Qwen2 share: pre-norm RMS, rotary positions with pairs as halves, SwiGLU, grouped queries."""
 
 from addnorm.outside.hugging_face.buffers import is_frequencies
-from addnorm.outside.hugging_face.classes import ROPE_TYPE, SIZES, ConfigConstant, ConfigField, Ignored, Weight, lines
+from addnorm.outside.hugging_face.classes import (
+    ROPE_TYPE,
+    SIZES,
+    CheckpointTensor,
+    ConfigConstant,
+    ConfigField,
+    Ignored,
+    lines,
+)
 from addnorm.outside.hugging_face.forms import HALVES
 
 FIXED = {
@@ -56,8 +64,8 @@ WEIGHTS = (
     *lines(f"{_THEIR_LAYER}.input_layernorm", f"{_LAYER}.attention.input_norm", "weight"),
     *lines(f"{_THEIR_BODY}.q_proj", f"{_BODY}.query", "weight", form=HALVES),
     *lines(f"{_THEIR_BODY}.k_proj", f"{_BODY}.key", "weight", form=HALVES),
-    Weight(theirs=f"{_THEIR_BODY}.q_proj.bias", ours=(f"{_BODY}.qk_bias.q",), form=HALVES),
-    Weight(theirs=f"{_THEIR_BODY}.k_proj.bias", ours=(f"{_BODY}.qk_bias.k",), form=HALVES),
+    CheckpointTensor(theirs=f"{_THEIR_BODY}.q_proj.bias", ours=(f"{_BODY}.qk_bias.q",), form=HALVES),
+    CheckpointTensor(theirs=f"{_THEIR_BODY}.k_proj.bias", ours=(f"{_BODY}.qk_bias.k",), form=HALVES),
     *lines(f"{_THEIR_BODY}.v_proj", f"{_BODY}.value", "weight", "bias"),
     *lines(f"{_THEIR_BODY}.o_proj", f"{_BODY}.output", "weight", "bias"),
     *lines(f"{_THEIR_LAYER}.post_attention_layernorm", f"{_LAYER}.feedforward.input_norm", "weight"),

@@ -6,11 +6,11 @@ Source: `modeling_bert.py` of Transformers 5.23; Devlin et al. 2018, arXiv:1810.
 from addnorm.outside.hugging_face.buffers import is_count
 from addnorm.outside.hugging_face.classes import (
     SIZES,
+    CheckpointTensor,
     ConfigConstant,
     ConfigField,
     ForeignClass,
     Ignored,
-    Weight,
     lines,
 )
 
@@ -55,13 +55,13 @@ class Bert(ForeignClass):
     harmless = ("directionality", r"pooler_\w+")  # of the original code, and of the pooler
     weights = (
         *lines("bert.embeddings.word_embeddings", "embedding", "weight"),
-        Weight(theirs="bert.embeddings.position_embeddings.weight", ours=("position.table",)),
+        CheckpointTensor(theirs="bert.embeddings.position_embeddings.weight", ours=("position.table",)),
         *lines("bert.embeddings.token_type_embeddings", "token_types", "weight"),
         *lines("bert.embeddings.LayerNorm", "embedding_norm", "weight", "bias"),
         *lines(f"{_SELF}.query", f"{_BODY}.query", "weight"),
         *lines(f"{_SELF}.key", f"{_BODY}.key", "weight"),
-        Weight(theirs=f"{_SELF}.query.bias", ours=(f"{_BODY}.qk_bias.q",)),
-        Weight(theirs=f"{_SELF}.key.bias", ours=(f"{_BODY}.qk_bias.k",)),
+        CheckpointTensor(theirs=f"{_SELF}.query.bias", ours=(f"{_BODY}.qk_bias.q",)),
+        CheckpointTensor(theirs=f"{_SELF}.key.bias", ours=(f"{_BODY}.qk_bias.k",)),
         *lines(f"{_SELF}.value", f"{_BODY}.value", "weight", "bias"),
         *lines(f"{_THEIR_LAYER}.attention.output.dense", f"{_BODY}.output", "weight", "bias"),
         *lines(f"{_THEIR_LAYER}.attention.output.LayerNorm", f"{_LAYER}.attention.stream_norm", "weight", "bias"),
@@ -70,8 +70,8 @@ class Bert(ForeignClass):
         *lines(f"{_THEIR_LAYER}.output.LayerNorm", f"{_LAYER}.feedforward.stream_norm", "weight", "bias"),
         *lines("cls.predictions.transform.dense", "head_transform.dense", "weight", "bias"),
         *lines("cls.predictions.transform.LayerNorm", "head_transform.norm", "weight", "bias"),
-        Weight(theirs="cls.predictions.decoder.weight", ours=("head.weight",)),
-        Weight(theirs="cls.predictions.bias", ours=("head.bias",), if_untied="cls.predictions.decoder.bias"),
+        CheckpointTensor(theirs="cls.predictions.decoder.weight", ours=("head.weight",)),
+        CheckpointTensor(theirs="cls.predictions.bias", ours=("head.bias",), if_untied="cls.predictions.decoder.bias"),
     )
     ignored = (
         Ignored(pattern=r"bert\.pooler\..*"),

@@ -10,11 +10,11 @@ from addnorm.outside.hugging_face.buffers import is_mask, is_number
 from addnorm.outside.hugging_face.classes import (
     HAS_CLASS,
     OWN_TOKENIZER,
+    CheckpointTensor,
     ConfigConstant,
     ConfigField,
     ForeignClass,
     Ignored,
-    Weight,
     lines,
 )
 from addnorm.outside.hugging_face.forms import SAME, STACKED, Transposed
@@ -67,14 +67,14 @@ class GPT2(ForeignClass):
     harmless = ("n_ctx", r"summary_\w+", "reorder_and_upcast_attn", "predict_special_tokens")
     weights = (
         *lines("transformer.wte", "embedding", "weight"),
-        Weight(theirs="transformer.wpe.weight", ours=("position.table",)),
+        CheckpointTensor(theirs="transformer.wpe.weight", ours=("position.table",)),
         *lines(f"{_THEIR_LAYER}.ln_1", f"{_LAYER}.attention.input_norm", "weight", "bias"),
-        Weight(
+        CheckpointTensor(
             theirs=f"{_THEIR_LAYER}.attn.c_attn.weight",
             ours=tuple(f"{_BODY}.{name}.weight" for name in ("query", "key", "value")),
             form=Transposed(STACKED),
         ),
-        Weight(
+        CheckpointTensor(
             theirs=f"{_THEIR_LAYER}.attn.c_attn.bias",
             ours=(f"{_BODY}.qk_bias.q", f"{_BODY}.qk_bias.k", f"{_BODY}.value.bias"),
             form=STACKED,

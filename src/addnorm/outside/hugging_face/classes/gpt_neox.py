@@ -10,10 +10,10 @@ from addnorm.outside.hugging_face.classes import (
     OWN_TOKENIZER,
     ROPE_TYPE,
     SIZES,
+    CheckpointTensor,
     ConfigField,
     ForeignClass,
     Ignored,
-    Weight,
     lines,
 )
 from addnorm.outside.hugging_face.forms import StackedByHead
@@ -87,12 +87,12 @@ class GPTNeoX(ForeignClass):
     weights = (
         *lines("gpt_neox.embed_in", "embedding", "weight"),
         *lines(f"{_THEIR_LAYER}.input_layernorm", f"{_LAYER}.attention.input_norm", "weight", "bias"),
-        Weight(
+        CheckpointTensor(
             theirs=f"{_THEIR_LAYER}.attention.query_key_value.weight",
             ours=tuple(f"{_BODY}.{name}.weight" for name in ("query", "key", "value")),
             form=StackedByHead(),
         ),
-        Weight(
+        CheckpointTensor(
             theirs=f"{_THEIR_LAYER}.attention.query_key_value.bias",
             ours=(f"{_BODY}.qk_bias.q", f"{_BODY}.qk_bias.k", f"{_BODY}.value.bias"),
             form=StackedByHead(),

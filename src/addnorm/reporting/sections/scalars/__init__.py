@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from addnorm.reporting.drawing.figure_style import figure_of, grid_of_panels, legend_below, new_figure, tidy
 from addnorm.reporting.figure import Figure, Rows
@@ -15,7 +15,7 @@ from addnorm.reporting.reading.checkpoints import study_command
 from addnorm.reporting.section import Section
 from addnorm.reporting.sections.scalars import record, verdicts
 from addnorm.reporting.sections.scalars.over_seeds import over_seeds, sentences
-from addnorm.reporting.sections.scalars.record import ScalarFamily, families
+from addnorm.reporting.sections.scalars.record import ScalarEntry, ScalarFamily, families, has_families
 from addnorm.reporting.sections.scalars.table import latex
 from addnorm.reporting.sections.scalars.verdicts import Explained, explained
 from addnorm.reporting.snapshot import Snapshot
@@ -28,6 +28,11 @@ if TYPE_CHECKING:
 _MOST_FAMILIES = 12
 _MOST_ICONS = 40
 """In one chart; with more they would touch each other, and the table says each number's verdict anyway."""
+
+
+_MOST_ENTRIES = 300
+"""Numbers of a parameter that are drawn and tabled. Of more, some at equal distances: with all numbers of a vector in each of
+24 layers, a report had 20 MB and its pictures showed bands. Files and verdicts have all."""
 
 
 def scalar_rows(snapshot: Snapshot, t: Phrases) -> Rows:
@@ -59,6 +64,8 @@ def long_scalars(rows: Sequence[Mapping[str, Any]]) -> Rows:
 
 
 _ACROSS = 3
+_MOST_MARKS = 12
+"""Layers with a number below a panel; more would touch each other."""
 _LETTERS = 16
 """Of a variant's name in one line below a panel."""
 _MOST_BESIDE = 3
@@ -82,7 +89,8 @@ def figure(rows: Sequence[Mapping[str, Any]], t: Phrases) -> "MatplotlibFigure":
     across = min(_ACROSS, len(groups))
     drawn = new_figure(0.6 + 3.6 * across, 0.8 + 2.5 * -(-len(groups) // across))
     panels = grid_of_panels(drawn, len(groups), across)
-    for axes, ((variant, parameter), entries) in zip(panels, groups, strict=True):
+    for axes, ((variant, parameter), of_all) in zip(panels, groups, strict=True):
+        entries = _spread(of_all)
         places = range(len(entries))
         axes.step(
             [place - 0.5 for place in (*places, len(entries))],
@@ -107,13 +115,24 @@ def figure(rows: Sequence[Mapping[str, Any]], t: Phrases) -> "MatplotlibFigure":
             axes.set_xticks(places, [_folded(entry["variant"]) for entry in entries], **slanted)
             axes.set_xlim(-0.75, len(entries) - 0.25)
         elif layered:
-            axes.set_xticks(firsts, [str(entries[place]["layer"]) for place in firsts])
+            marked = firsts[:: -(-len(firsts) // _MOST_MARKS)]
+            axes.set_xticks(marked, [str(entries[place]["layer"]) for place in marked])
         else:
             axes.locator_params(axis="x", integer=True)
         below = t("plot.entry_by_layer" if layered else "plot.entry") if variant else ""
+        if len(entries) < len(of_all):
+            below += f" ({t('scalars.some', shown=len(entries), all=len(of_all))})"
         tidy(axes, title=f"{variant}  {parameter}".strip(), across=below)
     legend_below(drawn, panels[0])
     return drawn
+
+
+_Entry = TypeVar("_Entry")
+
+
+def _spread(entries: Sequence[_Entry]) -> Sequence[_Entry]:
+    """At most `_MOST_ENTRIES` entries of a parameter, at equal distances."""
+    return entries[:: -(-len(entries) // _MOST_ENTRIES)]
 
 
 def _folded(name: str) -> str:
@@ -135,7 +154,8 @@ def _figure_table(rows: Rows, t: Phrases) -> ResultTable:
         Column("decay_only", t("scalars.decay_only"), lambda value: fixed(value, 4)),
         Column("finals", t("figures.mean"), lambda finals: fixed(mean_of_known(finals), 4)),
     )
-    return ResultTable(columns, rows)
+    groups = grouped(rows, lambda row: (row["variant"], row["parameter"]))
+    return ResultTable(columns, [row for _, entries in groups for row in _spread(entries)])
 
 
 def _files(snapshot: Snapshot, rows: Rows) -> Mapping[str, str]:
@@ -164,19 +184,21 @@ class ScalarsSection(Section):
     )
 
     def is_measured(self, snapshot: Snapshot, variant: str | None) -> bool:
-        return bool(families(snapshot, snapshot.variants if variant is None else (variant,)))
+        return has_families(snapshot, snapshot.variants if variant is None else (variant,))
 
     def values(self, snapshot: Snapshot, view: View) -> Mapping[str, Any]:
         names = snapshot.variants if view.variant is None else (view.variant,)
         verdicts_found = explained(snapshot)
         t = phrases(view.language)
-        shown: list[tuple[ScalarFamily, list[str]]] = []
+        shown: list[tuple[ScalarFamily, list[str], Sequence[ScalarEntry]]] = []
         left_out: list[str] = []
         for name in names:
             if len(shown) < _MOST_FAMILIES:
                 own = families(snapshot, [name])
                 counted = over_seeds(own, _directions(verdicts_found, name, own))
-                shown += [(family, sentences(of, t)) for family, of in zip(own, counted, strict=True)]
+                shown += [
+                    (family, sentences(of, t), _spread(family.entries)) for family, of in zip(own, counted, strict=True)
+                ]
             else:
                 left_out.append(name)
         return {

@@ -8,7 +8,7 @@ import json
 import math
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,11 +75,7 @@ def families(snapshot: Snapshot, variants: Sequence[str]) -> list[ScalarFamily]:
     """Every family of the variants' scalars that runs have recorded."""
     recorded = []
     for variant in variants:
-        records: dict[int, dict[str, _Record]] = {}
-        for run in snapshot.of(variant):
-            path = snapshot.path / run.run / NAME
-            if contained(snapshot.path, path):
-                records[run.seed] = _read(path)
+        records = dict(_records(snapshot, variant))
         names = dict.fromkeys(name for record in records.values() for name in record)
         groups: dict[str, list[str]] = defaultdict(list)
         for name in names:
@@ -89,6 +85,19 @@ def families(snapshot: Snapshot, variants: Sequence[str]) -> list[ScalarFamily]:
             for family, members in groups.items()
         ]
     return recorded
+
+
+def has_families(snapshot: Snapshot, variants: Sequence[str]) -> bool:
+    """True if a run of the variants has recorded a scalar; the first such run answers it."""
+    return any(record for variant in variants for _, record in _records(snapshot, variant))
+
+
+def _records(snapshot: Snapshot, variant: str) -> Iterator[tuple[int, dict[str, "_Record"]]]:
+    """Seed and record of each run of a variant."""
+    for run in snapshot.of(variant):
+        path = snapshot.path / run.run / NAME
+        if contained(snapshot.path, path):
+            yield run.seed, _read(path)
 
 
 @dataclass(frozen=True, kw_only=True)

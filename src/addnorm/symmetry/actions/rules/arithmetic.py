@@ -11,7 +11,7 @@ from addnorm.symmetry.actions.rules.pointwise import power
 from addnorm.symmetry.actions.rules.shapes import still_vector
 from addnorm.symmetry.actions.system import NoRule, System, by_datum, merged_free, renumbered, uncopied, unique_rows
 from addnorm.symmetry.actions.uses import Derived, GainUse, ShiftUse
-from addnorm.symmetry.actions.values import NOWHERE, Fixed, FreeShift, State, Value, Weight
+from addnorm.symmetry.actions.values import NOWHERE, Fixed, FreeShift, Space, State, Value, Weight
 
 _DEAD = -1e4
 """Constants from here down are masks: what is added to them has no effect after a softmax."""
@@ -82,29 +82,30 @@ def scaled(value: Value, numbers: Tensor) -> Value:
 
 def shifted(system: System, value: Value, other: Operand, factor: float = 1.0) -> Value:
     """x + P with a weight or constant P, of which `other` has the number times `factor`, and the tangent without it: z = x + P
-    moves by A z + b' with b' = b + δP - A P."""
-    value = system.whole(value)
+    moves by A z + b' with b' = b + δP - A P, where b may be another for each kind of data (a class token and patches)."""
+    number = other.number.double().detach()
+    if isinstance(other.state, Fixed) and not bool(number.any()):
+        return system.whole(value)
+    value, shifts, kinds = system.by_kind(value)
     members, _ = by_datum(value)
     before, shape = value.space, value.shape
-    number = other.number.double().detach()
     if not system.only_softmax and bool((number.abs() >= -_DEAD).any()):
         raise NoRule
     number = torch.where(number <= _DEAD, 0.0, number)
     numbers = number.expand(shape).reshape(-1)[members]
     ids = torch.from_numpy(np.array(np.broadcast_to(weight_ids(other), shape))).reshape(-1)[members]
-    unique, kind = np.unique(np.concatenate([ids.numpy(), numbers.numpy()], 1), axis=0, return_inverse=True)
+    rows = [ids.numpy(), numbers.numpy(), kinds.numpy()[:, None]]
+    unique, kind = np.unique(np.concatenate(rows, 1), axis=0, return_inverse=True)
     size = before.size
-    if isinstance(other.state, Fixed) and not bool(number.any()):
-        return value
     space = system.space(size, linear=before.linear)
     space.roles |= before.roles | ({"shift"} if isinstance(other.state, Weight) else set())
     nearly = isinstance(other.state, Fixed) and float(number.abs().max()) < _SMALL
     sources = system.equations.unknowns(len(unique)) if len(unique) > 1 else np.full(1, ZERO)
     for row, source in zip(unique, sources, strict=True):
-        tangent, at = row[:size].astype(np.int64), row[size:]
+        tangent, at, own = row[:size].astype(np.int64), row[size:-1], Space(before.linear, shifts[int(row[-1])])
         common: list[Term] = [
             (space.shift[:, None], np.ones((1, 1))),
-            (before.shift[:, None], -np.ones((1, 1))),
+            (own.shift[:, None], -np.ones((1, 1))),
             (tangent[:, None], np.full((1, 1), -factor)),
             (np.full((size, 1), source), np.ones((1, 1))),
         ]
@@ -114,11 +115,11 @@ def shifted(system: System, value: Value, other: Operand, factor: float = 1.0) -
             system.equations.require(product_terms(before.linear, at[:, None]), nearly=True)
         else:
             system.equations.require(*common, product_terms(before.linear, at[:, None]))
-            system.uses.append(ShiftUse(before, space.shift, tangent, at, factor, int(source)))
+            system.uses.append(ShiftUse(own, space.shift, tangent, at, factor, int(source)))
     if len(unique) > 1:
         system.marks.append(sources)
     if len(unique) == 1:
-        space.nulls = [(null, constant - float(null @ unique[0, size:])) for null, constant in before.nulls]
+        space.nulls = [(null, constant - float(null @ unique[0, size:-1])) for null, constant in before.nulls]
     made = renumbered(Value(before, value.forms, value.datum, value.free), space, members)
     if len(unique) > 1:
         group = torch.empty(value.datum.numel(), dtype=torch.int64)
@@ -280,7 +281,7 @@ def _varying(number: Tensor) -> torch.Size:
 
 def gained(system: System, value: Value, other: Operand) -> Value:
     """x times a weight P, entry by entry: A' P = P A + δP, entry by entry, and b' = P b."""
-    value = system.whole(value)
+    value = system.whole(system.with_zeros(value))
     members, _ = by_datum(value)
     before, shape = value.space, value.shape
     number = other.number.double().detach().expand(shape)

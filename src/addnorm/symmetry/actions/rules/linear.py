@@ -14,7 +14,7 @@ from torch import Tensor
 
 from addnorm.symmetry.actions.call import Call, Operand, rule
 from addnorm.symmetry.actions.equations import ZERO, Ids, Numbers, Term, negative, product_terms
-from addnorm.symmetry.actions.system import NoRule, System
+from addnorm.symmetry.actions.system import NoRule, System, unique_rows
 from addnorm.symmetry.actions.uses import MapUse
 from addnorm.symmetry.actions.values import NOWHERE, Fixed, FreeShift, Space, State, Value, Weight
 
@@ -67,7 +67,7 @@ def transposed(operand: Operand) -> Operand:
 def mapped(system: System, data: Operand, weight: Operand, bias: Operand | None) -> Value:
     """Apply a linear map to the last axis.
 
-    Of numbers of several data none may move; the map's result may still.
+    Numbers of several data may be scaled and shifted, each alone.
 
     Raises:
         NoRule: the weight depends on data.
@@ -85,9 +85,25 @@ def mapped(system: System, data: Operand, weight: Operand, bias: Operand | None)
             system.equations.vanish(each.sources)
     datum = value.datum.max(-1).values
     if bool(((value.datum != datum[..., None]) & (value.forms != 0).any(-1)).any()):
-        system.stop(value)
-        return _map(system, None, None, weight, bias, lead)
+        datum = system.new_data(*lead)
+        value = system.vector(_side_by_side(system, value), datum)
     return _map(system, value, datum, weight, bias, lead)
+
+
+def _side_by_side(system: System, value: Value) -> Space:
+    """A space of the numbers along the last axis, each of data of its own, such as the channels of a scan: y_i = f·X moves by
+    σ_i y_i + b_i, if every form f that stands at the place i has f A = σ_i f and f·b = b_i."""
+    size, made = value.shape[-1], system.still(value.shape[-1])
+    np.fill_diagonal(made.linear, system.equations.unknowns(size))
+    made.shift[:] = system.equations.unknowns(size)
+    made.roles |= value.space.roles
+    for at in range(size):
+        for form in unique_rows(value.forms[..., at, :].reshape(-1, value.space.size)):
+            scale = np.full((value.space.size, 1), made.linear[at, at]), -form[:, None]
+            system.equations.require(product_terms(form[None], value.space.linear), scale)
+            shift = made.shift[at : at + 1, None], -np.ones((1, 1))
+            system.equations.require(product_terms(form[None], value.space.shift[:, None]), shift)
+    return made
 
 
 def _removes(weight: Tensor, shift: FreeShift) -> bool:
