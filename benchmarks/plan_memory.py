@@ -41,6 +41,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "dynamic_dense": [{"reads": "one"}],
     "cross": [{"reads": "one"}],
     "lambdas": [{"skips": True, "backout": True}],
+    "hyper_connections": [{"mixing": "identity"}],
 }
 """Further settings of residuals that change what a step holds."""
 FIELDS: dict[str, dict[str, Any]] = {
@@ -50,6 +51,8 @@ FIELDS: dict[str, dict[str, Any]] = {
     "attended hybrid_gate": {"attended": "hybrid_gate"},
     "position relative_bank": {"position": "relative_bank"},
     "convolution": {"convolution": {"positions": 4}},
+    "position interleaved_rope": {"position": "interleaved_rope"},
+    "block token_tables": {"block": "token_tables"},
 }
 """Joints of other rooms, and fields of the model."""
 

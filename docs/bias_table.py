@@ -75,9 +75,9 @@ layers move by as much, and likewise for values. Under `values: depth_attention`
 def rows() -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Room, name and fields of every model of the page."""
     yield "plain", "plain", {}
-    for room in (name for name in MECHANISM_ROOMS if name != "block"):
+    for room in MECHANISM_ROOMS:
         for kind in ROOMS[room].kinds():
-            yield room, kind, {FIELD_OF_ROOM[room]: kind}
+            yield room, kind, {FIELD_OF_ROOM[room]: kind} | ({"heads": 1, "kv_heads": 1} if kind == "gau" else {})
     for kind in ROOMS["norm"].kinds():
         yield "qk_norm", kind, {"qk_norm": kind}
     for name, fields in FIELDS.items():

@@ -28,6 +28,7 @@ TOKENS = torch.tensor([[0, 1, 2, 3, 4, 5, 6, 7, 8], [9, 10, 3, 1, 4, 1, 5, 9, 2]
 MORE = {("block", "parallel"), ("block", "macaron"), ("residual", "cross")}
 """Mechanisms with a part that reads tokens alone, whose numbers need more tokens than they are."""
 SMALLER: dict[tuple[str, str], dict[str, Any]] = {
+    ("block", "token_tables"): {"block": {"kind": "token_tables", "entries": 3}},
     ("residual", "kronecker_streams"): {"residual": {"kind": "kronecker_streams", "streams": 2}},
     ("residual", "gated_streams"): {"residual": {"kind": "gated_streams", "streams": 2, "rank": 2}},
     ("residual", "low_rank"): {"residual": {"kind": "low_rank", "rank": 2}},
@@ -49,7 +50,7 @@ it trains, not what it can compute. `python docs/learned_numbers.py` writes this
 Every row is a Llama of two layers (width 8, two heads, one key head, 5 hidden units, 11 tokens)
 with one mechanism in its place, at generic weights. `hyper_connections` has two streams, one round
 and an eps of 0.1: of many rounds, which nearly undo factors of rows and columns, float64 cannot
-tell what they leave.
+tell what they leave. `token_tables` has three entries per token.
 
 - **numbers**: learned numbers of the mechanism; **matter**: independent directions of them that no
   other parameter can absorb, apart from a rotation of the stream. A dash: it has none.
@@ -93,6 +94,8 @@ def counted(spec: ModelSpec, room: str, tokens: torch.Tensor) -> dict[str, Any]:
     model.residual.advance(10**6)  # a schedule begins as the identity, where nothing of a branch matters
     found = addnorm.symmetries(model, tokens, points=1)
     own = groups_of(model, (room,)).get(room, [])
+    if room == "block":  # the one block with numbers of its own has them in a branch
+        own = [name for name, _ in model.named_parameters() if ".table." in name]
     row: dict[str, Any] = {
         "numbers": sum(model.get_parameter(name).numel() for name in own),
         "parameters": found.parameters,

@@ -3,7 +3,9 @@
 Rows come from the tables of `load_hf`, facts from the catalogue, counts from `addnorm.symmetries` on small models.
 """
 
+import importlib
 import json
+import re
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +16,8 @@ import torch
 import addnorm
 from addnorm.catalogue import ROOMS
 from addnorm.model.shipped_presets import SHIPPED_PRESETS
+from addnorm.outside.hugging_face.classes import CLASSES
+from addnorm.outside.hugging_face.missing import missing_parts
 from addnorm.outside.hugging_face.shipped.reading import TABLES
 from addnorm.reduction import Reduction
 
@@ -46,6 +50,19 @@ with a difference below 1e-9 in float64.
 `addnorm.preset` has the architectures with all joints of this library, at the released sizes; the
 docstring of each says what else the class has. `python docs/shipped_residuals.py` writes this
 page.
+
+"""
+NONE = "nothing known, but no table reads their weights"
+NOT_BUILT = "not asked, because the class is not built from its default configuration here"
+LACKING = """
+## Classes that do not load
+
+A specification has no room for these parts of the other classes that make logits of tokens, each
+with its default configuration. `addnorm.load_hf` names them for a checkpoint, with the module, field
+or argument that shows them: it reads them from the class's configuration, modules and code. A class
+may have several, and further ones that are not seen. `addnorm audit` takes them as they are;
+`addnorm inspect`, `addnorm.identities` and `addnorm.depth_matrix` those that read tokens, with the
+reason where a stream cannot be followed; and `addnorm.joint` stands between branches of any module.
 
 """
 _SIZES = {"vocab": 11, "width": 4, "depth": 2, "heads": 1, "kv_heads": 1, "hidden": 3, "max_seq": 9}
@@ -117,11 +134,40 @@ def rows() -> list[str]:
     return lines
 
 
-def page(counts: Mapping[str, str] | None = None) -> str:
+def missing() -> list[str]:
+    """An entry per part that a specification cannot have, with the classes that have it; minutes."""
+    found: dict[str, list[str]] = {}
+    for kind, name in sorted(language_models().items()):
+        if kind not in CLASSES.kinds() and name not in {table.architecture for table in TABLES.values()}:
+            for part in parts(name):
+                found.setdefault(part, []).append(f"`{kind}`")
+    ordered = sorted(found.items(), key=lambda one: (one[0] in (NOT_BUILT, NONE), -len(one[1]), one[0]))
+    return [wrapped(f"{part} ({len(kinds)}): {', '.join(kinds)}.", "- ") for part, kinds in ordered]
+
+
+def language_models() -> dict[str, str]:
+    """Classes of the installed Transformers that make logits of tokens, by `model_type`."""
+    auto = importlib.import_module("transformers.models.auto.modeling_auto")
+    masked, pairs = auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES, auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES
+    return {**masked, **pairs, **auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES}
+
+
+def parts(name: str) -> list[str]:
+    """The parts that a specification lacks of a class with its default configuration, without the place of each."""
+    try:
+        cls = getattr(importlib.import_module("transformers"), name)
+        found = missing_parts(cls.config_class().to_dict() | {"architectures": [name]})
+    except Exception:  # noqa: BLE001 - a class may lack a package or refuse its own defaults with any exception
+        return [NOT_BUILT]
+    return [re.sub(r"^\d+ of \d+ | \(.*", "", part) for part in found] or [NONE]
+
+
+def page(counts: Mapping[str, str] | None = None, lacking: str | None = None) -> str:
     """The text of docs/shipped-residuals.md.
 
     Args:
         counts: the counts by joint; None to make them.
+        lacking: the list of missing parts; None to make it.
     """
     joints = sorted({table.joint for table in TABLES.values()})
     text = HEAD + "## Classes that load\n\n| class | joint | theirs | preset | |\n|---|---|---|---|---|\n"
@@ -141,7 +187,7 @@ def page(counts: Mapping[str, str] | None = None) -> str:
             wrapped(fact, "- ") for fact in (facts if len(facts) > 1 else ["equals nothing else", *facts])
         )
         text += f"\n### {room} `{kind}`\n\n{wrapped(spec.summary)}\n\n{lines}\n"
-    return text
+    return text + LACKING + (lacking if lacking is not None else "\n".join(missing()) + "\n")
 
 
 def wrapped(text: str, mark: str = "") -> str:

@@ -3,7 +3,7 @@
 import functools
 import math
 import types
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from types import NoneType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -42,6 +42,15 @@ class JsonFields:
         """The fields as plain JSON values, those of dataclasses below included."""
         config: Any = self
         return {field.name: _plain(getattr(config, field.name)) for field in fields(config)}
+
+
+def flat_fields(record: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Fields of inner mappings under names joined by points: `training.optimizer.betas`."""
+    for name, value in record.items():
+        if isinstance(value, Mapping):
+            yield from flat_fields(value, f"{before}{name}.")
+        else:
+            yield f"{before}{name}", value
 
 
 def _plain(value: Any) -> Any:

@@ -1,9 +1,11 @@
 """Every sibling in every setting exports and compiles, to the same numbers."""
 
+import copy
 from collections.abc import Iterator
 from typing import Any, get_args
 
 import pytest
+import torch
 from siblings import mechanisms
 from tracing import compiles, exports
 
@@ -97,6 +99,52 @@ def test_every_setting_is_traced() -> None:
     assert {spec.objective for spec in specs} == {"causal", "masked"}
     assert any(spec.tied for spec in specs)
     assert any(spec.residual == IN_ONE_PRODUCT and spec.depth > 2 for spec in specs)
+
+
+FAMILIES: dict[str, dict[str, Any]] = {
+    "one stream, tables": {
+        "residual": "variance_keeping",
+        "block": "token_tables",
+        "values": "depth_attention",
+        "qk_norm": "clip",
+    },
+    "streams with gates, sinks": {"residual": "gated_streams", "norm": "gated", "sink": "query", "values": "normed"},
+    "balanced streams, bank": {
+        "residual": {"kind": "hyper_connections", "streams": 2},
+        "position": "relative_bank",
+        "attended": "hybrid_gate",
+    },
+    "attention over depth, convolutions": {
+        "residual": "block_attention",
+        "convolution": {"positions": 3},
+        "position": {"kind": "interleaved_rope", "every": 2},
+    },
+    "alternating updates": {"residual": {"kind": "altup", "streams": 2, "rank": 2}},
+}
+"""Joints of shipped architectures, of each family at least one."""
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch itself, when its compiler is imported
+@pytest.mark.parametrize("fields", sampled(5, [pytest.param(each, id=name) for name, each in FAMILIES.items()]))
+def test_inductor_has_the_logits_and_gradients_of_each_family(fields: dict[str, Any]) -> None:
+    """Training through inductor is no further from float64 than four times the model as it is."""
+    spec = preset("llama", vocab=23, width=16, depth=2, heads=2, hidden=12, max_seq=16, **fields)
+    tokens = torch.randint(23, (2, 9), generator=torch.Generator().manual_seed(0))
+    model = spec.build(seed=0)
+    results = {}
+    for name, each in (("exact", copy.deepcopy(model).double()), ("eager", model), ("inductor", copy.deepcopy(model))):
+        torch._dynamo.reset()
+        run = torch.compile(each, fullgraph=True) if name == "inductor" else each
+        logits = run(tokens)
+        logits.square().mean().backward()
+        gradients = {key: value.grad for key, value in each.named_parameters() if value.grad is not None}
+        results[name] = gradients | {"logits": logits.detach()}
+    assert results["inductor"].keys() == results["exact"].keys()
+    for key, exact in results["exact"].items():
+        own = float((results["eager"][key] - exact).abs().max())
+        # A sum in another order may round where the model's own happens to be exact.
+        bound = 4 * own + 32 * torch.finfo(torch.float32).eps * float(exact.abs().max())
+        assert float((results["inductor"][key] - exact).abs().max()) <= bound, key
 
 
 @pytest.mark.soak  # each part of a preset is traced above

@@ -39,9 +39,14 @@ def _counts() -> dict[str, str]:
     return dict(re.findall(r"\n### \w+ `(\w+)`\n.*?- learned numbers: ([^\n]*)", text, re.DOTALL))
 
 
+def _lacking(script: ModuleType) -> str:
+    """The list of missing parts on the page, which takes a minute to make."""
+    return (DOCS / "shipped-residuals.md").read_text(encoding="utf-8").partition(script.LACKING)[2]
+
+
 def test_the_page_is_current(script: ModuleType) -> None:
     written = (DOCS / "shipped-residuals.md").read_text(encoding="utf-8")
-    assert script.page(_counts()) == written, "python docs/shipped_residuals.py"
+    assert script.page(_counts(), _lacking(script)) == written, "python docs/shipped_residuals.py"
 
 
 def test_a_stored_count_is_that_of_the_table(script: ModuleType) -> None:
@@ -54,6 +59,21 @@ def test_a_stored_count_is_that_of_the_table(script: ModuleType) -> None:
 @pytest.mark.parametrize("kind", ["affine", "initial_state", "stream_weight"])
 def test_counts_are_current(kind: str, script: ModuleType) -> None:
     assert script.count(kind) == _counts()[kind]
+
+
+@pytest.mark.parametrize("kind", ["mamba", "mixtral", "t5", "youtu", "lfm3", "yoso", "longformer", "mistral"])
+def test_a_class_is_listed_under_the_parts_that_it_has(kind: str, script: ModuleType) -> None:
+    entries = [" ".join(entry.split()) for entry in _lacking(script).split("\n- ")]
+    listed = {entry.removeprefix("- ").partition(" (")[0] for entry in entries if f"`{kind}`" in entry}
+    assert listed == set(script.parts(script.language_models()[kind]))
+
+
+@pytest.mark.thorough
+def test_the_list_of_missing_parts_is_a_walk_of_the_installed_transformers(script: ModuleType) -> None:
+    assert "\n".join(script.missing()) + "\n" == _lacking(script)
+    loaded = {table.architecture for table in TABLES.values()} | {f"{kind}" for kind in script.CLASSES.kinds()}
+    others = [kind for kind, name in script.language_models().items() if not loaded & {kind, name}]
+    assert [kind for kind in others if f"`{kind}`" not in _lacking(script)] == []
 
 
 def test_every_class_is_in_the_installed_transformers() -> None:

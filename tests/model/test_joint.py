@@ -278,6 +278,14 @@ def test_wrong_uses_are_named() -> None:
         add.open(torch.zeros(1, 5, 8))
     with pytest.raises(UnknownName, match=r"no residual 'stream'. Did you mean 'streams'"):
         addnorm.joint("stream", width=16, depth=1)
+    for kind, room in {
+        "relative_bank": "position",
+        "token_tables": "block",
+        "gated": "norm",
+        "scores": "scores",
+    }.items():
+        with pytest.raises(InputError, match=rf"got '{kind}' of room '{room}', which works inside a branch"):
+            addnorm.joint(kind, width=8, depth=2)
     with pytest.raises(UnknownName, match="no branch of a joint 'mlp'"):
         addnorm.joint("add", width=16, depth=1, branches=("mlp",))
     with pytest.raises(InputError, match=r"residual 'streams' has no field 'stream'.* Known: streams, mixing"):

@@ -53,7 +53,8 @@ def test_joints_inside_attention_and_norms_are_variants(study: Study) -> None:
     assert {"query"} <= {model.sink.kind for model in models}
     assert {"relative_bank", "interleaved_rope"} <= {model.position.kind for model in models}
     assert {"hybrid_gate"} <= {model.attended.kind for model in models}
-    assert {"normed", "first"} <= {model.values.kind for model in models}
+    assert {"normed", "first", "depth_attention"} <= {model.values.kind for model in models}
+    assert {"token_tables"} <= {model.block.kind for model in models}
     assert any(model.convolution is not None for model in models)
 
 

@@ -13,9 +13,10 @@ import pytest
 from addnorm.cli import main
 from addnorm.cli import run as run_command
 from addnorm.errors import UnknownName
+from addnorm.fields import flat_fields
 from addnorm.store import StudyFolder
 from addnorm.supervision import tracker_process
-from addnorm.supervision.tracker_process import EventForwarder, flatten
+from addnorm.supervision.tracker_process import EventForwarder
 from addnorm.supervision.trackers import TRACKERS, SentVerdicts, ToolMissing, Tracker
 from addnorm.supervision.tracking import PROCESS, Tracking
 from train_here import workers_here
@@ -260,7 +261,7 @@ def test_mlflow(study: StudyFolder, tmp_path: Path, monkeypatch: Any) -> None:
 
 
 def test_flatten() -> None:
-    assert flatten({"a": {"b": {"c": 1}, "d": [2]}, "e": None}) == {"a.b.c": 1, "a.d": [2], "e": None}
+    assert dict(flat_fields({"a": {"b": {"c": 1}, "d": [2]}, "e": None})) == {"a.b.c": 1, "a.d": [2], "e": None}
 
 
 MISBEHAVING = """

@@ -2,7 +2,8 @@
 
 A run is measured before the first step and after training, on held-out text of its own data, and the measures are written to
 insight.json in its folder. A folder with a Transformers checkpoint (any decoder or encoder with logits, or an exported run) is
-measured as it is on the text of --text, or on token ids in a .json file; parts that are not found in the model are named. With
+measured as it is on the text of --text, or on token ids in a .json file; parts that are not found in the model are named. So is
+a module of your own: file.py:function returns it and its tokens [batch, seq], which take the place of --text. With
 --to DIR the measures are written into that folder, and `addnorm watch DIR` and `addnorm report DIR` show them as those of runs,
 several checkpoints side by side. With --terms, the four terms of a score with rotary
 position and q/k biases are measured instead (Su, 2023), of a run or of a checkpoint; those of a run are written to terms.json.
@@ -14,6 +15,7 @@ For example:
     addnorm inspect runs/first --ablate
     addnorm inspect ~/models/Qwen2.5-0.5B --text book.txt
     addnorm inspect ~/models/Qwen2.5-0.5B --text book.txt --to measures
+    addnorm inspect mine.py:build
     addnorm inspect runs/first/biased-s0-1a2b3c4d --terms --beside runs/first/base-s0-1a2b3c4d --plot terms.svg
     addnorm inspect ~/models/Qwen2.5-0.5B --terms --text book.txt
 """
@@ -36,7 +38,8 @@ from addnorm.words import command_line, spoken, translated
 @dataclass(frozen=True)
 class Options(PluginOption):
     target: Annotated[Path, tyro.conf.Positional]
-    """Folder of a run, of a study to inspect all of its runs (not with --terms), or of a Transformers checkpoint."""
+    """Folder of a run, of a study to inspect all of its runs (not with --terms), or of a Transformers checkpoint; or
+    file.py:function."""
     sequences: int = 16
     """Held-out sequences for gradients, the stream and early exit."""
     map_sequences: int = 4
@@ -52,6 +55,7 @@ class Options(PluginOption):
 
 def command(options: Options) -> int:
     import addnorm
+    from addnorm.insight.probe.checkpoint import is_function
     from addnorm.outside.hugging_face.checkpoint import is_checkpoint
     from addnorm.reporting.sections.depth.text import text as depth_text
     from addnorm.reporting.sections.insight import table
@@ -71,7 +75,7 @@ def command(options: Options) -> int:
         load_plugins(options.plugin, Path.cwd())
         return show_terms(options.target, options.four_terms, to=options.to, name=options.name, json=options.json)
     given = options.four_terms
-    checkpoint = is_checkpoint(options.target)
+    checkpoint = is_checkpoint(options.target) or is_function(options.target)
     ours = any((options.target / name).is_file() for name in ("spec.json", "study.json"))
     require_unused(given, besides=() if ours else ("text", "length"))
     measured = addnorm.inspect(

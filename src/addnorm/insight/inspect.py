@@ -9,7 +9,7 @@ from addnorm.insight import flow
 from addnorm.insight.checkpoint_text import require_no_text
 from addnorm.insight.flow.checkpoint import inspect_checkpoint
 from addnorm.insight.probe import probe_weights
-from addnorm.insight.probe.checkpoint import probe_checkpoint
+from addnorm.insight.probe.checkpoint import is_function, probe_checkpoint, probe_function
 from addnorm.outside.hugging_face.checkpoint import is_checkpoint
 from addnorm.outside.hugging_face.loading import can_load
 from addnorm.statistics.over_seeds import depth_over_seeds
@@ -36,11 +36,12 @@ def inspect(
 
     A run is measured before and after training, on held-out text of its own data, and the measures are written to
     `insight.json` in its folder. Results that are there already are not computed again. A Transformers checkpoint, a
-    decoder or encoder with logits, is measured as it is on a given text; the measures are written only if `to` is given. The
-    command is `addnorm inspect`.
+    decoder or encoder with logits, is measured as it is on a given text, and a causal model that a function returns on the
+    tokens beside it; the measures are written only if `to` is given. The command is `addnorm inspect`.
 
     Args:
-        path: folder of a run, of a study to inspect all of its runs, or of a Transformers checkpoint.
+        path: folder of a run, of a study to inspect all of its runs, or of a Transformers checkpoint; or `file.py:function`
+            or `module:function` that returns a model and its tokens [batch, seq].
         sequences: held-out sequences for gradients, the stream and early exit.
         map_sequences: held-out sequences for attention and scores.
         text: a UTF-8 file, or token ids in a .json file, for a checkpoint only.
@@ -58,7 +59,7 @@ def inspect(
         runs with the reason.
 
     Raises:
-        InputError: the path is neither a study, a run nor a checkpoint, or a checkpoint that cannot be loaded; a count is
+        InputError: the path is neither a study, a run, a checkpoint nor a function, or its model cannot be loaded; a count is
             below one; no run can be inspected; a text is missing, too short, or given for a run; or `to` holds another
             checkpoint of that name, or is given for a run.
         Damaged: files of the run are damaged.
@@ -71,10 +72,10 @@ def inspect(
     """
     load_plugins(plugins, Path.cwd())
     path, settings = Path(path), flow.Settings(sequences=sequences, map_sequences=map_sequences)
-    if is_checkpoint(path):
+    if is_checkpoint(path) or is_function(path):
         file = None if text is None else Path(text)
         place = measured_place(path, to, name)
-        measure = inspect_checkpoint if can_load(path) else probe_checkpoint
+        measure = probe_function if is_function(path) else inspect_checkpoint if can_load(path) else probe_checkpoint
         run = measure(path, file, length, settings)
         if place is not None:
             run |= {"run": place.name}

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, get_args
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from addnorm.catalogue import ROOMS, Spec
+from addnorm.catalogue import MECHANISM_ROOMS, ROOMS, Spec
 from addnorm.errors import InputError, UnknownName
 from addnorm.model.initialisation import initialise
 from addnorm.norm import NormSpec
@@ -239,6 +239,13 @@ def _spec(room: str, base: type[Spec], given: Any, fields: Mapping[str, Any]) ->
     """The spec that is meant by a kind, a mapping or a spec, with further fields."""
     if isinstance(given, base):
         return replace(given, **fields)
+    kind = given.get("kind") if isinstance(given, Mapping) else given
+    inside = next((other for other in MECHANISM_ROOMS if kind == other or kind in ROOMS[other].kinds()), room)
+    if room == "residual" != inside:  # the first of the rooms, so that no kind of its own is taken for another's
+        raise InputError(
+            f"joint: expected a residual, which stands between branches, got {kind!r} of room {inside!r}, which works inside a "
+            "branch. Build it into a model of addnorm.preset, or give the terms of several layers to addnorm.attend."
+        )
     if isinstance(given, Mapping) and isinstance(given.get("kind"), str):
         return ROOMS[room].make(
             given["kind"], **{name: value for name, value in given.items() if name != "kind"}, **fields

@@ -9,12 +9,13 @@ import os
 import select
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from addnorm.errors import AddnormError, InputError
+from addnorm.fields import flat_fields
 from addnorm.statistics import Ranking
 from addnorm.statistics.conclusion import all_comparisons, conclusion
 from addnorm.store import Event, EventFollower, StudyFolder, read_json, unrepeated, write_json
@@ -67,7 +68,7 @@ class EventForwarder:
             if not events and ended == position["ended"]:
                 continue
             if run.name not in self._open:
-                config = flatten(run.spec.get("spec") or {})
+                config = dict(flat_fields(run.spec.get("spec") or {}))
                 position["known"] = self.tracker.begin(run.name, config, position["known"])
                 self._open.add(run.name)
             for step, time, values in _points(events, position["steps"]):
@@ -138,15 +139,6 @@ def verdicts_of(ranking: Ranking, runs: int) -> SentVerdicts:
         }
         rows.append({name: value for name, value in row.items() if value is not None})
     return SentVerdicts(answer=" ".join(map(str, conclusion(ranking))), comparisons=rows, runs=runs)
-
-
-def flatten(value: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    """Nested mappings as one: `{"training": {"steps": 5}}` becomes `{"training.steps": 5}`."""
-    flat: dict[str, Any] = {}
-    for name, entry in value.items():
-        key = f"{path}.{name}" if path else str(name)
-        flat.update(flatten(entry, key) if isinstance(entry, Mapping) else {key: entry})
-    return flat
 
 
 def _points(events: list[Event], steps: dict[str, int]) -> Iterator[tuple[int, float, dict[str, float]]]:

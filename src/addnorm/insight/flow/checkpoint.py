@@ -77,19 +77,23 @@ def inspect_text(
         return tuple(_batch(objective, window, held, step, device) for step, window in enumerate(windows))
 
     windows = Windows(batches=batches(_BATCH, settings.sequences), maps=batches(1, settings.map_sequences))
+    return measured_windows(folder, windows, text=str(text), digest=held.dataset.hash) | measure(windows)
+
+
+def measured_windows(model: Path, windows: Windows, *, text: str, digest: str) -> dict[str, Any]:
+    """Head of a file of measures: the checkpoint or `file.py:function`, the text and its hash."""
     return {
         "format": FORMAT,
-        "run": folder.name,
+        "run": model.name,
         "addnorm": __version__,
-        "weights": {"folder": str(folder)},
+        "weights": {"folder": str(model)},
         "data": {
-            "hash": held.dataset.hash,
-            "text": str(text),
-            "seq": seq,
+            "hash": digest,
+            "text": text,
+            "seq": windows.batches[0].inputs.shape[1],
             "sequences": sum(len(batch.inputs) for batch in windows.batches),
             "map_sequences": len(windows.maps),
         },
-        **measure(windows),
     }
 
 

@@ -102,6 +102,7 @@ class _Comparison:
         self._pair_slices(sides)
         self.pairs = pair_rest(sides, self.pairs)
         self._check_sizes()
+        self._check_constants(sides)
         loaded = self._is_loaded()
         unequal = (
             tuple(pair.text for pair in self.pairs if not _equal_up_to_a_shift(pair, ours, theirs)) if loaded else ()
@@ -163,6 +164,21 @@ class _Comparison:
             f"the first model; {others} in the second. Build both with the same widths, heads and layers; fused parameters are "
             "found if both hold the same numbers."
         )
+
+    def _check_constants(self, sides: Sides) -> None:
+        """Refuse gains of one and queries of zero that are one matrix here and vectors there: nothing tells their order."""
+        alone = [
+            {name: each for name, each in side.items() if is_constant(each)} for side in unpaired(sides, self.pairs)
+        ]
+        ours, theirs = (sorted(value for each in side.values() for value in each.flatten().tolist()) for side in alone)
+        if ours and ours == theirs:
+            first, second = (
+                ", ".join(f"{name} {list(each.shape)}" for name, each in [*side.items()][:3]) for side in alone
+            )
+            raise InputError(
+                f"expected parameters whose values say which is which, got {first} in the first model and {second} in the "
+                "second, each of one number. Fill the first with random numbers, and copy them to the second."
+            )
 
     def _is_loaded(self) -> bool:
         """True if most numbers of the first model that say something were found in the second."""

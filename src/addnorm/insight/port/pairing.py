@@ -158,10 +158,11 @@ def _by_rows(sides: Sides, ours: Named, theirs: Named, pairs: Sequence[Parameter
 
 
 def _rows(tensor: Tensor) -> Iterator[tuple[bool, bytes, Tensor]]:
-    """Rows, then columns, that are no constants, with their entries; of a vector its single entries."""
+    """Rows, then columns, that are no constants, with their entries; a vector as one row, then its single entries."""
     entries = torch.arange(tensor.numel()).reshape(tensor.shape)
     if tensor.dim() == 1:
         if not is_constant(tensor):
+            yield False, _bytes(tensor), entries
             for place in (tensor != 0).nonzero().flatten():
                 yield False, b"entry" + _bytes(tensor[place]), entries[place][None]
         return

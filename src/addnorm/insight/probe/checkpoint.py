@@ -1,5 +1,6 @@
-"""A checkpoint of any class of the installed Transformers, measured on a text; nothing is written."""
+"""Models of others, measured on a text: checkpoints of any class of Transformers, and what a user's function returns."""
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -8,13 +9,15 @@ from torch import Tensor, nn
 
 from addnorm.errors import InputError
 from addnorm.insight.checkpoint_text import held_text
-from addnorm.insight.flow.checkpoint import inspect_text
+from addnorm.insight.flow.checkpoint import inspect_text, measured_windows
 from addnorm.insight.flow.measure import Windows
 from addnorm.insight.flow.runs import Settings
 from addnorm.insight.probe import notes_of, probe
 from addnorm.outside.hugging_face.checkpoint import read_config
 from addnorm.outside.targets.checkpoint import load_checkpoint, unread_note
+from addnorm.outside.targets.function import function_target
 from addnorm.training.numerics import device_here
+from addnorm.training.objective import Batch
 from addnorm.words import Sentence, say
 
 
@@ -35,11 +38,6 @@ def probe_checkpoint(folder: Path, text: Path | None, length: int | None, settin
     _require_tokens(folder, model)
     vocab = _vocab(model)
     longest = getattr(getattr(model, "config", None), "max_position_embeddings", None)
-
-    def measure(windows: Windows) -> dict[str, Any]:
-        end = probe(model.to(device_here()), windows.batches, windows.maps, _logits)
-        return notes_of([*absent, *end.pop("missing")]) | {"end": end}
-
     return inspect_text(
         folder,
         text,
@@ -48,8 +46,48 @@ def probe_checkpoint(folder: Path, text: Path | None, length: int | None, settin
         vocab=vocab,
         longest=longest if isinstance(longest, int) and longest > 0 else None,
         objective="causal" if _is_causal(model, vocab) else "masked",
-        measure=measure,
+        measure=lambda windows: _measured(model, windows, absent),
     )
+
+
+def is_function(path: Path) -> bool:
+    """True for `file.py:function` and `module:function`."""
+    return ":" in path.name and not path.exists()
+
+
+def probe_function(path: Path, text: Path | None, length: int | None, settings: Settings) -> dict[str, Any]:
+    """Measure the causal model that a user's function returns, on the tokens that it returns beside it.
+
+    Raises:
+        InputError: as `function_target`; a text or a length is given, there are no tokens, or the model is not causal.
+    """
+    for option in [name for name, value in (("text", text), ("length", length)) if value is not None]:
+        raise InputError(
+            f"--{option}: expected a checkpoint as target, got a function, which returns tokens. Leave it out."
+        )
+    target = function_target(str(path), None)
+    model, tokens = target.model.eval(), target.inputs
+    if not isinstance(tokens, Tensor) or tokens.is_floating_point() or tokens.ndim != 2 or tokens.shape[1] < 3:
+        got = f"{tokens.dtype} {[*tokens.shape]}" if isinstance(tokens, Tensor) else type(tokens).__name__
+        raise InputError(
+            f"{path}: expected token ids [batch, seq] beside the model, got {got}. Return (model, tokens)."
+        )
+    if not _is_causal(model, _vocab(model)):
+        raise InputError(
+            f"{path}: expected a causal model, got one whose logits depend on later tokens, of which no loss is known. "
+            "addnorm.depth_matrix(model, tokens) and addnorm.identities take it."
+        )
+    rows = [
+        Batch(inputs=row[:, :-1], targets=row[:, 1:], mask=None) for row in tokens.to(device_here()).long().split(1)
+    ]
+    windows = Windows(batches=(*rows[: settings.sequences],), maps=(*rows[: settings.map_sequences],))
+    digest = hashlib.sha256(tokens.cpu().numpy().tobytes()).hexdigest()
+    return measured_windows(path, windows, text="tokens of the function", digest=digest) | _measured(model, windows, [])
+
+
+def _measured(model: nn.Module, windows: Windows, absent: list[Sentence]) -> dict[str, Any]:
+    end = probe(model.to(device_here()), windows.batches, windows.maps, _logits)
+    return notes_of([*absent, *end.pop("missing")]) | {"end": end}
 
 
 def _reader(model: nn.Module) -> tuple[nn.Module, list[Sentence]]:

@@ -15,6 +15,7 @@ from addnorm.model.transformer import Transformer
 from addnorm.outside.hugging_face.checkpoint import CONFIG, read_config, read_weights, require_finite
 from addnorm.outside.hugging_face.classes import CLASSES, ForeignClass
 from addnorm.outside.hugging_face.conversion import meta_model, parameters_of, spec_of
+from addnorm.outside.hugging_face.missing import missing_parts
 from addnorm.outside.hugging_face.own_class import ARCHITECTURES, MODEL_TYPE, PREFIX, spec_in
 from addnorm.outside.hugging_face.shipped.reading import TABLES, load_shipped
 from addnorm.outside.hugging_face.tokenizer import FILE as TOKENIZER
@@ -100,7 +101,8 @@ def _class_of(config: Mapping[str, Any], where: str) -> type[ForeignClass]:
         known = (*kinds, *TABLES)
         raise InputError(
             f"{where}: $.model_type: expected one of {', '.join(known)} or {MODEL_TYPE}, got {kind!r}."
-            f"{did_you_mean(str(kind), known)} `addnorm audit`, `inspect` and `inspect --terms` take others as they are."
+            f"{did_you_mean(str(kind), known)} {_why_not(config)} `addnorm audit` and `inspect` take it as it is, with depth "
+            "matrices of a recorded pass; addnorm.joint puts a joint into its layers."
         )
     cls: type[ForeignClass] = CLASSES.class_of(kind)
     if names and not {cls.architecture, *cls.also_read} & set(names):
@@ -109,6 +111,16 @@ def _class_of(config: Mapping[str, Any], where: str) -> type[ForeignClass]:
             f"can be loaded: {readable}. Save the checkpoint with that class."
         )
     return cls
+
+
+def _why_not(config: Mapping[str, Any]) -> str:
+    """A sentence on what a specification lacks of a class of Transformers."""
+    try:
+        parts = "; ".join(missing_parts(config))
+    except LookupError:
+        return "Which part is missing cannot be told: the installed Transformers does not build it."
+    nothing = "No part of its layers is known to be missing: what lacks is a table that reads its weights."
+    return f"No specification has {parts}." if parts else nothing
 
 
 def _parameters(

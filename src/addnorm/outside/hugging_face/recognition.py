@@ -1,11 +1,11 @@
 """The class of Transformers that a spec is: spec to config.json and back gives the same spec."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from addnorm.earlier_fields import as_now
 from addnorm.errors import InputError
+from addnorm.fields import flat_fields
 from addnorm.model.spec import ModelSpec
 from addnorm.outside.hugging_face.classes import CLASSES, ForeignClass
 from addnorm.outside.hugging_face.conversion import config_of, spec_of
@@ -82,17 +82,7 @@ def comparisons(spec: ModelSpec) -> list[ClassComparison]:
 
 def _fields(spec: ModelSpec) -> dict[str, Any]:
     """Every value of a spec by its path, with equal values for equal models."""
-    flat = _flat(as_now(ModelSpec, encode(spec))) | {"kv_heads": spec.shape.kv_heads}
+    flat = dict(flat_fields(as_now(ModelSpec, encode(spec)))) | {"kv_heads": spec.shape.kv_heads}
     if flat["norm.kind"] in _SHIFTLESS:
         flat["bias.norm"] = False
-    return flat
-
-
-def _flat(plain: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in plain.items():
-        if isinstance(value, Mapping):
-            flat |= _flat(value, f"{before}{name}.")
-        else:
-            flat[f"{before}{name}"] = value
     return flat

@@ -33,8 +33,8 @@ def function_target(name: str, given: Mapping[str, Any] | None) -> Target:
         inputs = make_inputs(given, model)
     if inputs is None:
         raise InputError(
-            f"{name}: expected inputs beside the model, got none. Return (model, inputs), or describe them with --inputs "
-            "spec.json."
+            f"{name}: expected inputs beside the model, got none. Return (model, inputs), or describe them to `addnorm "
+            "audit` with --inputs spec.json."
         )
     return Target(name=name, model=model, inputs=inputs, kind="function")
 

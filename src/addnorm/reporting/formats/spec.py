@@ -3,17 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
+from addnorm.fields import flat_fields
 
-def flat(value: Mapping[str, Any], path: str = "") -> dict[str, str]:
+
+def flat(value: Mapping[str, Any]) -> dict[str, str]:
     """Nested mappings as path and text: `training.optimizer.betas`, `[0.9, 0.95]`."""
-    fields: dict[str, str] = {}
-    for name, entry in value.items():
-        here = f"{path}.{name}" if path else str(name)
-        if isinstance(entry, Mapping):
-            fields.update(flat(entry, here))
-        else:
-            fields[here] = _text(entry)
-    return fields
+    return {path: _text(entry) for path, entry in flat_fields(value)}
 
 
 def differing(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, str]]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from addnorm.errors import InputError
+from addnorm.fields import flat_fields
 from addnorm.statistics.run_tables.columns import Names, RunRow, ending, missing
 from addnorm.statistics.run_tables.endings import may_tell_a_bad_end
 from addnorm.statistics.run_tables.numerals import is_missing, stripped
@@ -280,7 +281,7 @@ def rows_of_object(record: Any, names: Names, where: str) -> list[RunRow]:
         raise InputError(f"{where}: expected an object with {', '.join(names.required.values())}, got {got}.")
     cells = dict(zip(names.spelled([*map(str, record)]), record.values(), strict=False))
     if any(isinstance(value, Mapping) for value in cells.values()):
-        fields = list(flat(cells))
+        fields = list(flat_fields(cells))
         cells = dict(fields)
         _require_once(cells.keys() & names.required.values(), [name for name, _ in fields], where)
     cells = names.joined(cells)
@@ -305,15 +306,6 @@ def _meant(columns: Mapping[str, str], cells: Mapping[str, Any]) -> dict[str, An
     if "state" in made:
         made["state"] = ending(columns["state"], made["state"])
     return made
-
-
-def flat(record: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    """Fields of inner objects under names joined by points."""
-    for name, value in record.items():
-        if isinstance(value, Mapping):
-            yield from flat(value, f"{before}{name}.")
-        else:
-            yield f"{before}{name}", value
 
 
 def _shortened(cells: Sequence[str]) -> str:

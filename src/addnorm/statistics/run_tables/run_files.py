@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from addnorm.errors import InputError, did_you_mean
+from addnorm.fields import flat_fields
 from addnorm.statistics.run_tables import files as tables
 from addnorm.statistics.run_tables.columns import Names, RunRow
 from addnorm.statistics.run_tables.event_folder import run_named
@@ -120,7 +121,7 @@ def _records(path: Path, names: Names) -> list[dict[str, Any]]:
         record = tables.decoded(line, f"{path}, line {number}") if line.strip() else {}
         if not isinstance(record, dict):
             raise InputError(f"{path}, line {number}: expected an object with names of numbers, got {line[:60]}.")
-        records += [dict(tables.flat(record))] if record else []
+        records += [dict(flat_fields(record))] if record else []
     return records
 
 
