@@ -58,9 +58,9 @@ LACKING = """
 ## Classes that do not load
 
 A specification has no room for these parts of the other classes that make logits of tokens, each
-with its default configuration. `addnorm.load_hf` names them for a checkpoint, with the module, field
-or argument that shows them: it reads them from the class's configuration, modules and code. A class
-may have several, and further ones that are not seen. `addnorm audit` takes them as they are;
+with its default configuration. `addnorm.load_hf` names them for a checkpoint, with the module,
+field or argument that shows them: it reads them from the class's configuration, modules and code. A
+class may have several, and further ones that are not seen. `addnorm audit` takes them as they are;
 `addnorm inspect`, `addnorm.identities` and `addnorm.depth_matrix` those that read tokens, with the
 reason where a stream cannot be followed; and `addnorm.joint` stands between branches of any module.
 
