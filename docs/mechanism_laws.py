@@ -26,7 +26,7 @@ ZH: Mapping[str, str] = {
     "runs": "模型能构建并算出 logits，每个方法都返回其所在类别所要求的东西。",
     "repeats_itself": "评估模式下，对同样的词元计算两次，结果逐位相同。",
     "leaves_inputs_alone": "机制不写入传给它的张量。",
-    "keeps_shape_and_dtype": "logits 的形状为 [batch, seq, vocab]，dtype 与模型相同，且有限；在 autocast 下也如此。",
+    "keeps_shape_and_dtype": "logits 的形状为 [batch, seq, vocab]，dtype 与模型相同、位数不减，且有限；在 autocast 下也如此。",
     "runs_on_its_device": "所有张量都在模型所在的设备上：在不做计算的 meta 设备上前向一次，不会遇到 CPU 上的张量。",
     "has_finite_gradients": "每个参数在初始值处和别处都有有限的梯度。",
     "keeps_sequences_apart": "评估模式下，一个序列单独计算与和其他序列一起计算，logits 相同。",

@@ -5,6 +5,7 @@ it) and compare outputs. The tolerance is derived from the model itself: see `ro
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import lru_cache, partial
 from types import MappingProxyType
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from addnorm.errors import BrokenLaw
 from addnorm.model.initialisation import generator_for
@@ -35,13 +37,14 @@ def runs(spec: ModelSpec) -> None:
 
 
 def keeps_shape_and_dtype(spec: ModelSpec) -> None:
-    """Logits have shape [batch, seq, vocab] and the model's own dtype, and are finite, under autocast too."""
+    """Logits have shape [batch, seq, vocab] and the model's own dtype, with all its digits, and are finite, under autocast too."""
     law, tokens = "keeps_shape_and_dtype", some_tokens(spec)
     for dtype in (torch.float64, torch.float32, torch.bfloat16):
         model = spec.build().to(dtype).eval()
         for module in model.modules():
             module.register_forward_pre_hook(partial(_of_dtype, dtype))
-        logits = model(tokens)
+        with _KeptDigits() if dtype == torch.float64 else nullcontext():  # type: ignore[no-untyped-call]
+            logits = model(tokens)
         _of_dtype(dtype, model, logits)
         if logits.shape != (*tokens.shape, spec.vocab):
             raise BrokenLaw(
@@ -55,6 +58,24 @@ def keeps_shape_and_dtype(spec: ModelSpec) -> None:
         logits = spec.build()(tokens)
     if not logits.isfinite().all():
         raise BrokenLaw(law, "logits under autocast are not finite.", "Compute in float32 where values overflow.")
+
+
+class _KeptDigits(TorchDispatchMode):
+    """Raises `BrokenLaw` where numbers of a float64 model are rounded to a shorter type.
+
+    No comparison of outputs would notice: rounded twice in the same way, two passes agree.
+    """
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        shortened = func is torch.ops.aten._to_copy.default and args[0].dtype == torch.float64 != result.dtype
+        if shortened and result.is_floating_point():
+            raise BrokenLaw(
+                "keeps_shape_and_dtype",
+                f"in a model in float64, a tensor {list(result.shape)} is rounded to {result.dtype}.",
+                "Compute in x.dtype; where that has too few digits, in torch.promote_types(x.dtype, torch.float32).",
+            )
+        return result
 
 
 def has_finite_gradients(spec: ModelSpec) -> None:
