@@ -37,7 +37,7 @@ def runs(spec: ModelSpec) -> None:
 
 
 def keeps_shape_and_dtype(spec: ModelSpec) -> None:
-    """Logits have shape [batch, seq, vocab] and the model's own dtype, with all its digits, and are finite, under autocast too."""
+    """Logits have shape [batch, seq, vocab] and the model's dtype, with all its digits, and are finite, under autocast too."""
     law, tokens = "keeps_shape_and_dtype", some_tokens(spec)
     for dtype in (torch.float64, torch.float32, torch.bfloat16):
         model = spec.build().to(dtype).eval()
