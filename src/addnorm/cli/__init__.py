@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _dispatch(arguments: Sequence[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
-        print(_help())
+        print(_overview())
         return 0
     if arguments[0] == "--version":
         from addnorm import __version__
@@ -143,7 +143,7 @@ def _require_no_empty_word(words: Sequence[str]) -> None:
             )
 
 
-def _help() -> str:
+def _overview() -> str:
     summaries = commands()
     width = max(map(len, summaries))
     t = spoken()
