@@ -127,11 +127,30 @@ def test_a_wrong_option(command: str, options: list[str], expected: str, refused
 
 @pytest.mark.parametrize(
     ("arguments", "expected"),
-    [(["--wrokers", "2"], "--workers"), (["--workers", "two"], "invalid literal"), (["more"], "Unrecognized options")],
+    [
+        (["--wrokers", "2"], "no option '--wrokers'. Did you mean '--workers'?"),
+        (["--workers", "two"], "--workers: expected a whole number, got 'two'."),
+        (["--workers"], "--workers: expected a value, got none."),
+        (["--profile", "--json"], "--profile: expected a value, got none."),
+        (["-w", "2"], "no option '-w'."),
+        (["more"], "expected STUDY, got 2 words without an option."),
+    ],
 )
-def test_an_option_that_cannot_be_read(arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", write("s.yaml", STUDY), *arguments]) == 2
-    saying(expected, capsys.readouterr().err)
+def test_an_option_that_cannot_be_read(arguments: list[str], expected: str, refused: Callable[..., str]) -> None:
+    assert refused("plan", write("s.yaml", STUDY), *arguments).startswith(f"addnorm: {expected}")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["rank"], "应为DIR，但没有给出。见"),
+        (["generate", "run", "--temperature", "hot"], "--temperature: 应为数，实为 'hot'。"),
+        (["run", "demo", "--until", "later"], "--until: 没有名为 'later' 的值。已知：confirmed, decided。"),
+        (["run", "demo", "--sed", "3"], "没有名为 '--sed' 的选项。"),
+    ],
+)
+def test_a_wrong_option_is_told_in_chinese(arguments: list[str], expected: str, refused: Callable[..., str]) -> None:
+    assert refused(*arguments, "--lang", "zh").startswith(f"addnorm: {expected}")
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,11 @@ short forms of options, `expanded(arguments) -> arguments`. Files with a leading
 """
 
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stderr
 from pathlib import Path
 
 from addnorm.errors import AddnormError, InputError, UnknownName, missing_extra
@@ -86,16 +88,23 @@ def _dispatch(arguments: Sequence[str]) -> int:
         return 0
     import tyro
 
+    words = getattr(module, "expanded", tuple)(rest)
+    boxed = io.StringIO()
     try:
-        options = tyro.cli(
-            module.Options,
-            args=getattr(module, "expanded", tuple)(rest),
-            prog=f"addnorm {name}",
-            description=module.__doc__,
-            config=(tyro.conf.OmitArgPrefixes, tyro.conf.PositionalMetavarFromFieldName, tyro.conf.DisallowNone),
-        )
+        with redirect_stderr(boxed):
+            options = tyro.cli(
+                module.Options,
+                args=words,
+                prog=f"addnorm {name}",
+                description=module.__doc__,
+                config=(tyro.conf.OmitArgPrefixes, tyro.conf.PositionalMetavarFromFieldName, tyro.conf.DisallowNone),
+            )
     # Caught, because `main` is called in notebooks and tests too, where an exit would end the process.
-    except SystemExit as stop:  # tyro has printed the help (0) or the wrong option (2)
+    except SystemExit as stop:
+        from addnorm.cli._help import require_readable
+
+        require_readable(name, module.Options, words)
+        print(boxed.getvalue(), file=sys.stderr, end="")
         return int(stop.code or 0)
     code: int = module.command(options)
     return code

@@ -6,7 +6,7 @@ paragraphs) and `option.NAME.FIELD`, or `option.any.FIELD` of a field that sever
 """
 
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from inspect import cleandoc
 from pathlib import Path
@@ -17,6 +17,7 @@ from rich.cells import cell_len
 
 from addnorm.cli._text import page_width
 from addnorm.docstrings import field_docstrings
+from addnorm.errors import InputError, UnknownName
 from addnorm.reporting.formats.text_table import filled
 from addnorm.words import LANGUAGES, Phrases, spoken
 
@@ -63,31 +64,47 @@ def _paragraphs(name: str, docstring: str, t: Phrases, width: int) -> Iterator[s
 
 def _rows(name: str, options: type, t: Phrases) -> Iterator[_Row]:
     """The invocation and the text of each option, those of a group within the options included."""
+    for field, hint, text in _fields(options):
+        english = " ".join(text.split())
+        said = t.translation(f"option.{name}.{field.name}", t.translation(f"option.any.{field.name}", english))
+        yield _written(field, hint), said + _default(field, t)
+
+
+def _fields(options: type) -> "Iterator[tuple[Field[Any], Any, str]]":
+    """Field, type and docstring of each option; its own before those that many commands have."""
     hints, texts = get_type_hints(options, include_extras=True), field_docstrings(options)
-    # Its own options before those that many commands have.
     for field in sorted(fields(options), key=lambda field: field.name not in vars(options)["__annotations__"]):
-        hint = hints[field.name]
-        if is_dataclass(hint):
-            yield from _rows(name, hint, t)  # type: ignore[arg-type]
-            continue
-        english = " ".join(texts[field.name].split())
-        text = t.translation(f"option.{name}.{field.name}", t.translation(f"option.any.{field.name}", english))
-        yield _written(field, hint), text + _default(field, t)
+        if is_dataclass(hint := hints[field.name]):
+            yield from _fields(hint)  # type: ignore[arg-type]
+        else:
+            yield field, hint, texts[field.name]
 
 
 def _written(field: "Field[Any]", hint: Any) -> str:
+    kind, names, positional = _spelled(field, hint)
+    if positional:
+        several = f"{names[0]} ..." if get_origin(kind) is tuple else names[0]
+        return several if _is_required(field) else f"[{several}]"
+    if kind is bool:
+        return ", ".join(names)
+    return ", ".join(f"{each} {_metavar(kind)}" for each in names)
+
+
+def _spelled(field: "Field[Any]", hint: Any) -> tuple[Any, list[str], bool]:
+    """Type of an option's value, the names that it is given by, and whether it is an argument without a name."""
     kind, marks = (get_args(hint)[0], get_args(hint)[1:]) if get_origin(hint) is Annotated else (hint, ())
     if get_origin(kind) in (Union, types.UnionType):
         (kind,) = (each for each in get_args(kind) if each is not type(None))
     word = field.name.rstrip("_").replace("_", "-")
     if tyro.conf.Positional in marks:
-        several = f"{word.upper()} ..." if get_origin(kind) is tuple else word.upper()
-        return several if field.default is MISSING and field.default_factory is MISSING else f"[{several}]"
+        return kind, [word.upper()], True
     names = [f"--{getattr(mark, 'name', None) or word}" for mark in marks[-1:]] or [f"--{word}"]
     names += [alias for mark in marks for alias in getattr(mark, "aliases", None) or ()]
-    if kind is bool:
-        return ", ".join((*names, f"--no-{word}") if field.default else names)
-    return ", ".join(f"{each} {_metavar(kind)}" for each in names)
+    return kind, [*names, f"--no-{word}"] if kind is bool and field.default else names, False
+
+
+def _is_required(field: "Field[Any]") -> bool:
+    return field.default is MISSING and field.default_factory is MISSING
 
 
 def _metavar(kind: Any) -> str:
@@ -115,3 +132,51 @@ def _line(row: _Row, width: int) -> str:
     if cell_len(start) + 2 > _COLUMN:
         lines.insert(0, "")
     return "\n".join((start.ljust(_COLUMN) + lines[0], *(indent + line for line in lines[1:]))).rstrip()
+
+
+def require_readable(name: str, options: type, words: Sequence[str]) -> None:
+    """Say in one line what no parser can read; tyro says it in English, in a box.
+
+    Raises:
+        InputError: an unknown option, one without a value or with one of another type, or too many or too few arguments.
+    """
+    spelled = [(field, *_spelled(field, hint)) for field, hint, _ in _fields(options)]
+    known = {each: kind for _, kind, names, positional in spelled if not positional for each in names}
+    places = [(names[0], kind, field) for field, kind, names, positional in spelled if positional]
+    given, rest = 0, [*reversed(words)]
+    while rest:
+        option, mark, value = rest.pop().partition("=")
+        if not option.startswith("-"):
+            given += 1
+            continue
+        kind = known.get(option.replace("_", "-"), MISSING)
+        if kind is MISSING:
+            raise UnknownName("option", option, known)
+        if kind is bool:
+            continue
+        if not mark and (not rest or rest[-1].startswith("--")):
+            raise InputError(f"{option}: expected a value, got none.")
+        value = value if mark else rest.pop()
+        if get_origin(kind) is tuple:
+            given = -len(words)  # how many of the words that follow are its own, only a parser knows
+        if get_origin(kind) is Literal and value not in map(str, get_args(kind)):
+            choices = ", ".join(sorted(map(str, get_args(kind))))
+            raise InputError(f"{option}: no value {value!r}. Known: {choices}.")
+        if kind is int and not _is_number(value, int):
+            raise InputError(f"{option}: expected a whole number, got {value!r}.")
+        if kind is float and not _is_number(value, float):
+            raise InputError(f"{option}: expected a number, got {value!r}.")
+    required = [place for place, _, field in places if _is_required(field)]
+    if 0 <= given < len(required):
+        raise InputError(f"expected {required[given]}, got none. See `addnorm {name} --help`.")
+    if given > len(places) and not any(get_origin(kind) is tuple for _, kind, _ in places):
+        expected = " ".join(place for place, _, _ in places) or "options alone"
+        raise InputError(f"expected {expected}, got {given} words without an option. Quote what belongs together.")
+
+
+def _is_number(text: str, kind: Callable[[str], float]) -> bool:
+    try:
+        kind(text)
+    except ValueError:
+        return False
+    return True
