@@ -13,7 +13,6 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.flop_counter import FlopCounterMode
 
 from addnorm.fields import JsonFields
 from addnorm.kernels.grouped_attention import counting_at_once
@@ -23,7 +22,7 @@ from addnorm.optimization.optimizers import OptimizerSpec
 from addnorm.study.definition import AnyModel, Study, Training
 from addnorm.study.foreign import ForeignSpec
 from addnorm.study.plugins import plugins_in
-from addnorm.supervision.live_bytes import FUSED_ON_CPU, LiveBytes
+from addnorm.supervision.live_bytes import LiveBytes, flop_counter
 from addnorm.supervision.trial_step import call_plugin, try_plugins
 
 _MEASURED_FLOPS = 3e10
@@ -276,20 +275,6 @@ def _count_step(model: AnyModel, training: Training, dtype: torch.dtype) -> Step
     return _count_on("cpu", model, training)
 
 
-class _NoModules:
-    """In place of torch's tracker of modules, which has no part in a sum over all of them. Its hooks tie tensors in cycles, so
-    that what recomputation frees lived on until the garbage collector came, and a plan showed more memory than a worker holds.
-    """
-
-    parents = ("Global",)
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-
 def _count_on(device: Literal["cpu", "meta"], model: AnyModel, training: Training) -> StepCost:
     shards = training.shards or 1
     rows = training.batch // shards if device == "cpu" else 1
@@ -304,9 +289,7 @@ def _count_on(device: Literal["cpu", "meta"], model: AnyModel, training: Trainin
     # Three observers of one pass. FLOPs are those of the operations that really run, so a kernel that computes scores
     # twice counts twice; `counting_at_once` makes one product of a loop over tiles, whose FLOPs are the same and whose
     # iterations are not needed.
-    counter = FlopCounterMode(display=False, custom_mapping=FUSED_ON_CPU)
-    counter.mod_tracker = _NoModules()  # type: ignore[assignment]
-    with counter as flops, live, counting_at_once():
+    with flop_counter() as flops, live, counting_at_once():
         exits: list[torch.Tensor] = []
         logits = built(tokens, exits=exits) if training.exits else built(tokens)
         loss = F.cross_entropy(logits.flatten(0, 1), tokens.flatten())

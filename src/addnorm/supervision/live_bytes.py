@@ -9,15 +9,36 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import sdpa_backward_flop_count, sdpa_flop_count
+from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
 # torch counts its fused attention on a GPU, not that of a CPU.
-FUSED_ON_CPU: dict[Any, Any] = {
+_FUSED_ON_CPU: dict[Any, Any] = {
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: lambda *shapes, **_: sdpa_flop_count(*shapes[:3]),
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: (
         lambda *shapes, **_: sdpa_backward_flop_count(*shapes[:4])
     ),
 }
+
+
+class _NoModules:
+    """In place of torch's tracker of modules, which has no part in a sum over all of them. Its hooks tie tensors in cycles, so
+    that what recomputation frees lived on until the garbage collector came, and a plan showed more memory than a worker holds.
+    """
+
+    parents = ("Global",)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def flop_counter() -> FlopCounterMode:
+    """Count the FLOPs of all modules together, beside a `LiveBytes` that it leaves alone."""
+    counter = FlopCounterMode(display=False, custom_mapping=_FUSED_ON_CPU)
+    counter.mod_tracker = _NoModules()  # type: ignore[assignment]
+    return counter
 
 
 class LiveBytes(TorchDispatchMode):
