@@ -10,7 +10,7 @@ from addnorm.model.convolution import Convolution
 from addnorm.model.spec import ModelSpec
 
 _ROOM = {"attended": "attended", "norm": "norm", "qk_norm": "norm", "sink": "sink", "values": "values"}
-_ROOM |= {"placement": "placement", "position": "position", "residual": "residual"}
+_ROOM |= {"block": "block", "placement": "placement", "position": "position", "residual": "residual"}
 
 
 def _made(about: str, sizes: Mapping[str, Any], **joints: Any) -> Callable[[], ModelSpec]:
@@ -159,6 +159,58 @@ SHIPPED_PRESETS: dict[str, Callable[[], ModelSpec]] = {
         embedding_factor="root_width",
         logit_cap=30.0,
         tied=True,
+    ),
+    "gemma4": _made(
+        f"""Google, Gemma 4: a table of tokens in every layer, a factor of each layer's stream, sandwich norms, a norm on
+        queries, keys and values, windows of 512 in five of six layers. {_DENSE}, a gate by sigmoid, no projection of the
+        embeddings beside the tables, a factor per channel, heads divide the width, all layers rotate whole with one base.""",
+        _sizes(262_144, 2304, 30, (8, 4), 9216, 32_768),
+        residual="affine",
+        block={"kind": "token_tables", "entries": 256},
+        placement="sandwich",
+        norm=_RMS6,
+        qk_norm=_RMS6,
+        values="normed",
+        position={"kind": "rope", "theta": 1e6},
+        windows=(512, 512, 512, 512, 512, None),
+        activation="geglu_tanh",
+        embedding_factor="root_width",
+        tied=True,
+    ),
+    "embedding_gemma2": _made(
+        """Google, EmbeddingGemma 2: Gemma 4's layers, which read tokens on both sides. Differs from the source: a gate by
+        sigmoid, no projection of the embeddings beside the tables, which are factorised there, a factor per channel, heads
+        of one size in all layers, all layers rotate with one base, no windows, no pooling.""",
+        _sizes(262_144, 512, 24, (4, 2), 2048, 32_768),
+        objective="masked",
+        residual="affine",
+        block={"kind": "token_tables", "entries": 512},
+        placement="sandwich",
+        norm=_RMS6,
+        qk_norm=_RMS6,
+        values="normed",
+        position={"kind": "rope", "theta": 1e6},
+        activation="geglu_tanh",
+        embedding_factor="root_width",
+        tied=True,
+    ),
+    "llama4": _made(
+        f"""Meta, Llama 4: no positions in every fourth layer, windows of 8192 in the others, a norm on queries and keys.
+        {_DENSE}, windows slide instead of standing in blocks, queries and keys are normed in all layers, before they are
+        rotated and with gains, no temperature by position.""",
+        _sizes(202_048, 5120, 48, (40, 8), 16_384, 32_768),
+        norm=_RMS5,
+        qk_norm=_RMS5,
+        position={"kind": "interleaved_rope", "every": 4, "theta": 5e5},
+        windows=(8192, 8192, 8192, None),
+    ),
+    "mistral_large4": _made(
+        f"""Mistral AI, Mistral Large 4: no positions in every fourth layer, capped logits. {_LATENT}, and no long-context
+        scaling of the rotation.""",
+        _sizes(204_800, 6144, 72, (64, 64), 24_576, 32_768),
+        norm=_RMS5,
+        position={"kind": "interleaved_rope", "every": 4, "theta": 1e4},
+        logit_cap=30.0,
     ),
     "neomme": _made(
         """H Company, NeoMME 260 M: attention reads a mixture of stream and embeddings, masked, exclusive heads, squared
