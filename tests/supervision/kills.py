@@ -20,7 +20,7 @@ STUDY = """
 name: storm
 references: [base]
 seeds: [0, 1]
-corpus: {kind: synthetic, num_documents: 20}
+corpus: {kind: synthetic, task: induction}
 tokenizer: bytes
 training: {steps: 32, batch: 2, seq: 16, log_every: 4, eval_every: 9, eval_sequences: 4, checkpoint_every: 5}
 model: {preset: base, width: 16, depth: 2, heads: 2, kv_heads: 1, hidden: 16, max_seq: 16, dropout: 0.1}
