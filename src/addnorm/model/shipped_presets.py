@@ -36,6 +36,16 @@ def _sizes(vocab: int, width: int, depth: int, heads: tuple[int, int], hidden: i
 
 
 _RMS6, _RMS5 = {"kind": "rms", "eps": 1e-6}, {"kind": "rms", "eps": 1e-5}
+_GEMMA: dict[str, Any] = {
+    "placement": "sandwich",
+    "norm": _RMS6,
+    "qk_norm": _RMS6,
+    "values": "normed",
+    "position": {"kind": "rope", "theta": 1e6},
+    "activation": "geglu_tanh",
+    "embedding_factor": "root_width",
+    "tied": True,
+}
 _DENSE = "Differs from the source: one feed-forward branch instead of experts"
 _LATENT = f"{_DENSE}, plain attention instead of latent attention with an indexer"
 
@@ -149,16 +159,9 @@ SHIPPED_PRESETS: dict[str, Callable[[], ModelSpec]] = {
         per layer.""",
         _sizes(262_400, 2048, 35, (8, 2), 16_384, 32_768),
         residual={"kind": "altup", "rank": 64},
-        placement="sandwich",
-        norm=_RMS6,
-        qk_norm=_RMS6,
-        values="normed",
-        position={"kind": "rope", "theta": 1e6},
+        **_GEMMA,
         windows=(512, 512, 512, 512, None),
-        activation="geglu_tanh",
-        embedding_factor="root_width",
         logit_cap=30.0,
-        tied=True,
     ),
     "gemma4": _made(
         f"""Google, Gemma 4: a table of tokens in every layer, a factor of each layer's stream, sandwich norms, a norm on
@@ -167,15 +170,8 @@ SHIPPED_PRESETS: dict[str, Callable[[], ModelSpec]] = {
         _sizes(262_144, 2304, 30, (8, 4), 9216, 32_768),
         residual="affine",
         block={"kind": "token_tables", "entries": 256},
-        placement="sandwich",
-        norm=_RMS6,
-        qk_norm=_RMS6,
-        values="normed",
-        position={"kind": "rope", "theta": 1e6},
+        **_GEMMA,
         windows=(512, 512, 512, 512, 512, None),
-        activation="geglu_tanh",
-        embedding_factor="root_width",
-        tied=True,
     ),
     "embedding_gemma2": _made(
         """Google, EmbeddingGemma 2: Gemma 4's layers, which read tokens on both sides. Differs from the source: a gate by
@@ -185,14 +181,7 @@ SHIPPED_PRESETS: dict[str, Callable[[], ModelSpec]] = {
         objective="masked",
         residual="affine",
         block={"kind": "token_tables", "entries": 512},
-        placement="sandwich",
-        norm=_RMS6,
-        qk_norm=_RMS6,
-        values="normed",
-        position={"kind": "rope", "theta": 1e6},
-        activation="geglu_tanh",
-        embedding_factor="root_width",
-        tied=True,
+        **_GEMMA,
     ),
     "llama4": _made(
         f"""Meta, Llama 4: no positions in every fourth layer, windows of 8192 in the others, a norm on queries and keys.

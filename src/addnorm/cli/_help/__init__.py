@@ -116,7 +116,7 @@ def _metavar(kind: Any) -> str:
 
 
 def _default(field: "Field[Any]", t: Phrases) -> str:
-    """The default that an option has, where it says more than that there is none."""
+    """The default of an option; empty for one that means "not given"."""
     value = field.default
     if value in (MISSING, None, "", ()) or value is False:
         return ""
@@ -143,7 +143,7 @@ def require_readable(name: str, options: type, words: Sequence[str]) -> None:
     spelled = [(field, *_spelled(field, hint)) for field, hint, _ in _fields(options)]
     known = {each: kind for _, kind, names, positional in spelled if not positional for each in names}
     places = [(names[0], kind, field) for field, kind, names, positional in spelled if positional]
-    given, rest = 0, [*reversed(words)]
+    given, several, rest = 0, False, [*reversed(words)]
     while rest:
         option, mark, value = rest.pop().partition("=")
         if not option.startswith("-"):
@@ -157,8 +157,7 @@ def require_readable(name: str, options: type, words: Sequence[str]) -> None:
         if not mark and (not rest or rest[-1].startswith("--")):
             raise InputError(f"{option}: expected a value, got none.")
         value = value if mark else rest.pop()
-        if get_origin(kind) is tuple:
-            given = -len(words)  # how many of the words that follow are its own, only a parser knows
+        several |= get_origin(kind) is tuple
         if get_origin(kind) is Literal and value not in map(str, get_args(kind)):
             choices = ", ".join(sorted(map(str, get_args(kind))))
             raise InputError(f"{option}: no value {value!r}. Known: {choices}.")
@@ -166,8 +165,10 @@ def require_readable(name: str, options: type, words: Sequence[str]) -> None:
             raise InputError(f"{option}: expected a whole number, got {value!r}.")
         if kind is float and not _is_number(value, float):
             raise InputError(f"{option}: expected a number, got {value!r}.")
+    if several:  # which of the words that follow such an option are its own, only the parser knows
+        return
     required = [place for place, _, field in places if _is_required(field)]
-    if 0 <= given < len(required):
+    if given < len(required):
         raise InputError(f"expected {required[given]}, got none. See `addnorm {name} --help`.")
     if given > len(places) and not any(get_origin(kind) is tuple for _, kind, _ in places):
         expected = " ".join(place for place, _, _ in places) or "options alone"

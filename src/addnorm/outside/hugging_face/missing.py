@@ -40,9 +40,8 @@ def missing_parts(config: Mapping[str, Any]) -> list[str]:
         cls = getattr(transformers, config["architectures"][0])
         with torch.device("meta"):
             model = cls(transformers.CONFIG_MAPPING[config["model_type"]].from_dict(dict(config)))
-    except (
-        Exception
-    ) as error:  # Transformers may lack the class or a package of it, or refuse the configuration with any
+    # Transformers may lack the class or a package that it needs, or refuse the configuration with any error.
+    except Exception as error:
         raise LookupError(str(error)) from error
     lists = [(path, each) for path, each in model.named_modules() if isinstance(each, nn.ModuleList) and len(each)]
     # That of the layers holds the most parameters; lists inside layers may have more members.

@@ -242,7 +242,7 @@ class Names:
 
     def unread(self, known: Sequence[str], read: Mapping[str, str]) -> list[str]:
         """Columns that may tell how a run ended and are not read: all, or beside a column of states those that answer one
-        question; none if the user named a column or said that there is none."""
+        question. Empty if the user named the column of states, or said that the table has no such column."""
         if self.state is not None:
             return []
         others = [column for column in known if column and column not in read.values()]

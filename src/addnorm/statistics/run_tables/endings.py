@@ -87,7 +87,7 @@ def tells_states(words: Sequence[object]) -> bool:
 
 @lru_cache(maxsize=4096)
 def may_tell_a_bad_end(text: str) -> bool:
-    """True if a text holds a word for a run that ended badly; a number that is missing is none.
+    """True if a text holds a word for a run that ended badly; `NaN`, a missing number, does not count.
 
     Example:
         >>> [may_tell_a_bad_end(text) for text in ("node 7 died", "nan_loss", "NaN", "deadline in May", "failsafe")]
