@@ -1,5 +1,7 @@
 """A joint in models that nobody here wrote: those of docs/guide/own-module.md, from the page itself."""
 
+import copy
+import pickle
 import re
 from pathlib import Path
 from typing import Any
@@ -248,6 +250,37 @@ def test_a_joint_starts_as_the_residual_of_a_model() -> None:
     theirs = model.residual.state_dict()
     assert alone.residual.state_dict().keys() == theirs.keys()
     assert all(torch.equal(value, theirs[name]) for name, value in alone.residual.state_dict().items())
+
+
+@pytest.mark.parametrize("kind", [kind for kind in ROOMS["residual"].kinds() if kind != "replay"])
+def test_a_joint_made_without_memory_starts_as_any_other(kind: str) -> None:
+    """As in nanochat and torchtitan: the model is made on the meta device, and its memory holds anything until it is filled."""
+    expected = addnorm.joint(kind, width=16, depth=2, seed=3, separate_reads=True)
+    with torch.device("meta"):
+        made = addnorm.joint(kind, width=16, depth=2, seed=3, separate_reads=True)
+    values = [*expected.named_parameters(), *expected.named_buffers()]
+    if values:
+        with pytest.raises(InputError, match=r"Call model.to_empty\(device=...\) first"):
+            made.reset_parameters()
+    made.to_empty(device="cpu")
+    with torch.no_grad():
+        for tensor in [*made.parameters(), *made.buffers()]:
+            tensor.fill_(-7)
+    made.reset_parameters()
+    reset = dict([*made.named_parameters(), *made.named_buffers()])
+    assert reset.keys() == dict(values).keys()
+    assert all(torch.equal(reset[name], value) for name, value in values)
+
+
+def test_a_copied_joint_is_reset_alone() -> None:
+    made = addnorm.joint("lambdas", width=16, depth=2)
+    other = pickle.loads(pickle.dumps(copy.deepcopy(made)))
+    with torch.no_grad():
+        other.residual.stream.fill_(3.0)
+        made.residual.stream.fill_(5.0)
+    other.reset_parameters()
+    assert torch.equal(other.residual.stream, addnorm.joint("lambdas", width=16, depth=2).residual.stream)
+    assert made.residual.stream.unique().tolist() == [5.0]
 
 
 def test_a_state_crosses_activation_checkpointing(page: dict[str, Any]) -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, get_args
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -41,7 +42,7 @@ class Joint(nn.Module):
     """A residual with the order of its sites. `addnorm.joint` makes it.
 
     Args:
-        residual: the residual, built for these sites.
+        build: makes the residual for these sites, with its starting values, on torch's default device.
         sites: every branch in order of depth.
         width: entries of the stream per position.
         refused: reason why no norm may act on the stream; None if one may.
@@ -57,9 +58,10 @@ class Joint(nn.Module):
         2.0
     """
 
-    def __init__(self, residual: Residual, sites: Sequence[Place], width: int, refused: str | None) -> None:
+    def __init__(self, build: Callable[[], Residual], sites: Sequence[Place], width: int, refused: str | None) -> None:
         super().__init__()
-        self.residual, self.width = residual, width
+        self.build, self.width = build, width
+        self.residual = build()
         self.sites = tuple(Site(place.index, place.layer, place.role) for place in sites)
         self.refused = refused
 
@@ -159,6 +161,38 @@ class Joint(nn.Module):
         """Take note of the training step that comes next, for residuals that change with it."""
         self.residual.advance(step)
 
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Give all parameters and buffers their starting values again.
+
+        A model that is built on the meta device and made real by `to_empty` holds whatever the memory held. Call this where
+        the model fills its other parameters; torch's FSDP calls it by itself.
+
+        Raises:
+            InputError: the joint is still on the meta device.
+
+        Example:
+            >>> import torch
+            >>> with torch.device("meta"):
+            ...     rezero = joint("rezero", width=16, depth=2, alpha_init=0.5)
+            >>> rezero = rezero.to_empty(device="cpu")
+            >>> rezero.reset_parameters()
+            >>> [alpha.tolist() for alpha in rezero.parameters()]
+            [[0.5, 0.5, 0.5, 0.5]]
+        """
+        own = [*self.residual.named_parameters(), *self.residual.named_buffers()]
+        if any(tensor.is_meta for _, tensor in own):
+            raise InputError(
+                "joint: expected parameters on a device, got some on 'meta', which hold no values. Call "
+                "model.to_empty(device=...) first."
+            )
+        # On the joint's own device: a generator draws other numbers on a GPU than on a CPU.
+        with torch.device(own[0][1].device if own else "cpu"):
+            fresh = self.build()
+        start = dict([*fresh.named_parameters(), *fresh.named_buffers()])
+        for name, tensor in own:
+            tensor.copy_(start[name])
+
 
 def joint(
     residual: str | ResidualSpec | Mapping[str, Any],
@@ -227,12 +261,16 @@ def joint(
         for number, role in enumerate(branches)
     )
     norm_spec: NormSpec = _spec("norm", NormSpec, norm, {})
-    build_norm = partial(norm_spec.build, shift=False)
-    module = spec.build(shape, Parts(sites=places, norm=build_norm, std=std))
-    module.sites = places
-    made = Joint(module, places, width, spec.refused_sockets().get("stream"))
-    initialise(made, seed)
-    return made
+    parts = Parts(sites=places, norm=partial(norm_spec.build, shift=False), std=std)
+    return Joint(partial(_started, spec, shape, parts, seed), places, width, spec.refused_sockets().get("stream"))
+
+
+def _started(spec: ResidualSpec, shape: Shape, parts: Parts, seed: int) -> Residual:
+    """A residual with its starting values."""
+    residual = spec.build(shape, parts)
+    residual.sites = parts.sites
+    initialise(nn.ModuleDict({"residual": residual}), seed)  # the names that its parameters have inside the joint
+    return residual
 
 
 def _spec(room: str, base: type[Spec], given: Any, fields: Mapping[str, Any]) -> Any:
