@@ -166,7 +166,7 @@ class Joint(nn.Module):
         """Give all parameters and buffers their starting values again.
 
         A model that is built on the meta device and made real by `to_empty` holds whatever the memory held. Call this where
-        the model fills its other parameters; torch's FSDP calls it by itself.
+        the model fills its other parameters.
 
         Raises:
             InputError: the joint is still on the meta device.
