@@ -2,6 +2,8 @@
 
     python docs/studies/tables.py collect DIR NAME [LABEL]    a study's finished runs to data/NAME.json, beside those there
     python docs/studies/tables.py collect DIR NAME@METRIC     another number of their last evaluation in place of the loss
+    python docs/studies/tables.py collect DIR@second NAME     the second batch of seeds of a study with `--until confirmed`,
+                                                              which `collect DIR` leaves out
     python docs/studies/tables.py lengths DIR NAME            what `addnorm extrapolate DIR` left there to data/NAME.json
     python docs/studies/tables.py tuning DIR NAME             what tuning found in DIR to data/NAME.json
     python docs/studies/tables.py write [REPORT …]            every marked block of the reports anew; of all if none is named
@@ -68,8 +70,9 @@ BLOCK = re.compile(
 SIGNS = {"better": "better", "worse": "worse", "equivalent": "equal", "undecided": "?", "failed": "failed", None: "-"}
 
 
-def collect(folder: Path, to: Path, label: str = "", metric: str = "loss") -> None:
-    """Write a study's ended runs in the form that `addnorm rank FILE.json` reads.
+def collect(folder: Path, to: Path, label: str = "", metric: str = "loss", batch: str = "") -> None:
+    """Write a study's ended runs in the form that `addnorm rank FILE.json` reads: of its second batch of seeds if `batch` is
+    "second", else of all others.
 
     A long study is trained in slices, perhaps each in a folder of its own (`--set seeds=[3]`): runs that the file has
     already stay, and those of the folder join or replace them. A run is known by its name, with its hash of what it is. A
@@ -79,7 +82,12 @@ def collect(folder: Path, to: Path, label: str = "", metric: str = "loss") -> No
         SystemExit: the file has runs of another study or text.
     """
     study = StudyFolder(folder)
-    ended = [result for result in results(study, metric) if result.state in ("finished", "failed")]
+    second = study.plan.get("replicate", [])
+    ended = [
+        result
+        for result in results(study, metric)
+        if result.state in ("finished", "failed") and (result.seed in second) == (batch == "second")
+    ]
     runs = [
         {
             "run": result.run,
@@ -436,8 +444,8 @@ def markdown(rows: list[list[str]]) -> str:
 def main(arguments: list[str]) -> int:
     match arguments:
         case ["collect", folder, name, *label]:
-            file, _, metric = name.partition("@")
-            collect(Path(folder), DATA / f"{file}.json", " ".join(label), metric or "loss")
+            (file, _, metric), (path, _, batch) = name.partition("@"), folder.partition("@")
+            collect(Path(path), DATA / f"{file}.json", " ".join(label), metric or "loss", batch)
         case ["lengths", folder, name]:
             collect_lengths(Path(folder), DATA / f"{name}.json")
         case ["tuning", folder, name]:

@@ -4,6 +4,7 @@ import importlib
 import io
 import re
 import shlex
+from collections import defaultdict
 from contextlib import redirect_stdout
 from dataclasses import fields, is_dataclass
 from typing import get_type_hints
@@ -16,11 +17,6 @@ from addnorm.docstrings import field_docstrings
 from addnorm.words import phrases
 
 CHINESE = re.compile(r"[\u4e00-\u9fff]")
-NEWCOMERS = (
-    "list", "new", "plan", "run", "status", "watch", "rank", "explain", "inspect", "generate", "audit", "report",
-    "export", "reindex", "doctor",
-)  # fmt: skip
-"""Commands of the first hour, whose help is Chinese to the last sentence."""
 NAMES = re.compile(
     r"`[^`]*`|(?<![\w-])--[a-z][\w-]*|[\w./]*\w\.(?:json|yaml|py|svg|pdf|png|safetensors|html)\b|\b\d+\b"
 )
@@ -71,8 +67,8 @@ def test_the_help_has_the_options_that_the_parser_has(
         assert not word.startswith("--") or not kind or kind[0].strip("{}") in text, word
 
 
-@pytest.mark.parametrize("name", NEWCOMERS)
-def test_no_sentence_of_a_newcomers_help_is_english(name: str) -> None:
+@pytest.mark.parametrize("name", list(commands()))
+def test_no_sentence_of_a_help_is_english(name: str) -> None:
     chinese = phrases("zh")
     for field, english in options_of(module(name).Options).items():
         text = chinese.words.get(f"option.{name}.{field}", chinese.words.get(f"option.any.{field}"))
@@ -86,12 +82,22 @@ def test_no_sentence_of_a_newcomers_help_is_english(name: str) -> None:
     assert "\n".join(("例如：", *block)) in text, "the same commands"
 
 
-@pytest.mark.parametrize("name", NEWCOMERS)
+@pytest.mark.parametrize("name", list(commands()))
 def test_a_translation_has_the_code_and_the_numbers_of_its_english(name: str) -> None:
     for field, english in options_of(module(name).Options).items():
         text = phrases("zh").words.get(f"option.{name}.{field}")
         if text is not None:
             assert set(NAMES.findall(text)) == set(NAMES.findall(" ".join(english.split()))), field
+
+
+def test_a_translation_that_commands_share_is_of_one_english_sentence() -> None:
+    """Else a command's help would show the sentence of another's option."""
+    words, english = phrases("zh").words, defaultdict(set)
+    for name in commands():
+        for field, text in options_of(module(name).Options).items():
+            if f"option.{name}.{field}" not in words:
+                english[field].add(" ".join(text.split()))
+    assert {field: texts for field, texts in english.items() if len(texts) > 1} == {}
 
 
 def test_every_translated_option_exists() -> None:
@@ -106,7 +112,7 @@ def test_every_translated_option_exists() -> None:
 def test_no_line_of_a_help_is_wider_than_a_page() -> None:
     from rich.cells import cell_len
 
-    for name in NEWCOMERS:
+    for name in commands():
         for language in ("en", "zh"):
             for line in shown(name, language).split("\n"):
                 is_command = line.startswith("  addnorm ")
