@@ -200,3 +200,21 @@ def test_another_model_is_apart() -> None:
     with torch.no_grad():
         other.get_parameter("transformer.h.1.mlp.c_fc.bias")[2] += 0.1
     assert not equal_up_to(model, other, inputs).equal
+
+
+class OnePlus(nn.Module):
+    """A norm whose gain is its weight plus one, as Nemotron's, between two maps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.gain, self.last = nn.Linear(4, 4), nn.Parameter(torch.randn(4)), nn.Linear(4, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(nn.functional.layer_norm(self.first(x), (4,), self.gain + 1))
+
+
+def test_a_gain_of_one_plus_a_weight_becomes_one() -> None:
+    torch.manual_seed(0)
+    made = canonicalised(OnePlus().double().eval(), torch.randn(20, 4, dtype=torch.float64))
+    assert made.certificate.passed
+    assert not bool(made.model.get_parameter("gain").any())
