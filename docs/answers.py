@@ -598,7 +598,7 @@ EXPORTED["properties"] |= {
 }
 WRITTEN = _object(
     families=_about(_by_name(WHOLE), "Directions by family."), certificate=_of("basis_certificate"), target=_of("model"),
-    written=TRUTH,
+    stays=_about(_by_name(TEXTS), "With --canonical: parameters whose freedom is not used up, by family."), written=TRUTH,
 )  # fmt: skip
 WRITTEN["properties"] |= {
     "choice": _about(TEXT, "With --quantise-ready: the candidate with the least error."),

@@ -112,14 +112,14 @@ def _print_whole(target: "Target", whole: "nn.Module", observe: Any, *, as_json:
     import torch
     from torch.utils._pytree import tree_map
 
-    from addnorm.symmetry.bases.representative import cells_of, random_moves
+    from addnorm.symmetry.bases.representative import freedom_of, random_moves
 
     parameters = sum(each.numel() for each in whole.parameters() if each.is_floating_point())
     device = next(whole.parameters()).device
     inputs = tree_map(lambda each: each.to(device) if isinstance(each, torch.Tensor) else each, target.inputs)
     content: dict[str, Any] = {"target": target.to_json(), "parameters": parameters}
     if device.type == "meta":
-        content["families"] = cells_of(whole, inputs, observe=observe).sizes()
+        content["families"] = freedom_of(whole, inputs, observe=observe).sizes()
     else:
         moved = random_moves(whole, inputs, observe=observe)
         content |= moved.to_json()
@@ -129,7 +129,7 @@ def _print_whole(target: "Target", whole: "nn.Module", observe: Any, *, as_json:
     else:
         counts = (
             f"{content['parameters']} numbers, at least {content['redundant']} directions of them change nothing "
-            "(changes of basis alone; the graph at full size, without a Jacobian)"
+            "(the graph at full size, without a Jacobian)"
         )
         print(f"{translated(counts)}\n\n{_sizes(content['families'])}")
         if "certificate" in content:
@@ -179,6 +179,8 @@ def write_representative(
     else:
         print(_certified(f"quantise-ready: {made.choice}" if quantise else "canonical", content["certificate"]))
         print(_sizes(content["families"]))
+        for family, names in made.stays.items():
+            print(spoken()("representative.stays", family=translated(family), names=", ".join(names)))
         if quantise:
             _print_errors(made, loss)
         written = "written" if content["written"] else "not written, because the certificate failed"
@@ -247,7 +249,7 @@ def distance(one: "Target", other: "Target", observe: Any) -> "WeightDistance | 
 
 
 def distance_text(found: "WeightDistance") -> str:
-    """Say how far two models' weights are apart, up to changes of basis."""
+    """Say how far two models' weights are apart, up to the families."""
     families = ", ".join(map(translated, found.families or ("nothing",)))
     if found.equal:
         return translated(f"weights: equal up to {families} (relative distance as stored {found.as_stored:.1e})")

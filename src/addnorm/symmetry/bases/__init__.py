@@ -8,6 +8,8 @@ meta device is enough for the counts.
     channels      channels, what operations require of them, and the cells that result
     propagation   the requirements of every operation
     change        elements of the groups, applied to weights
+    absorption    what restores the outputs if a value loses a constant
+    additive      constants, means and null forms: their representative; `additive_search` finds them
     canonical     the balanced representative
     quantising    the representative that low-bit weights lose least from
     certificate   comparison of a model before and after

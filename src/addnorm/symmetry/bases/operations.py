@@ -337,7 +337,7 @@ class Maps:
                 if name == "weight":
                     fresh = self.given.fresh(len(token))
                     self.given.gains.append(
-                        Gain(parameter.name, 0.0, np.arange(len(token)), ids_of(token).copy(), fresh)
+                        Gain(parameter.name, parameter.offset, np.arange(len(token)), ids_of(token).copy(), fresh)
                     )
                     made = Entries(torch.from_numpy(fresh).expand(self.shape))
                 else:

@@ -236,6 +236,8 @@ class Operation(Maps):
             order = torch.empty(tuple(range(2, 2 + len(state.axes))), device="meta")
             moved = self.node.target(order, *self.node.args[1:], **self.node.kwargs)  # type: ignore[operator]
             return replace(state, axes=tuple(state.axes[size - 2] for size in moved.shape))
+        if self.name == "slice" and self.named.get("dim", 0) % len(state.axes) < len(state.axes) - 1:
+            return state  # some rows of a table
         raise NoRequirement
 
     def _joined(self) -> Any:

@@ -1,6 +1,6 @@
 """`canonicalised`, `quantise_ready_model` and `equal_up_to`: a model's representative among those that compute the same."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -11,10 +11,12 @@ from addnorm.redundancy.execution.checks import check_inputs, check_model
 from addnorm.redundancy.execution.copies import PROCESS_LOCK
 from addnorm.redundancy.execution.inputs import Inputs, bind
 from addnorm.redundancy.execution.observation import Observe
-from addnorm.redundancy.graph.export import NotExported, export
+from addnorm.redundancy.graph.export import NotExported, Program, export
+from addnorm.symmetry.bases.additive import Additive
+from addnorm.symmetry.bases.additive_search import additive_freedom
 from addnorm.symmetry.bases.canonical import settle
 from addnorm.symmetry.bases.certificate import BasisCertificate, require_finite, rewritten
-from addnorm.symmetry.bases.change import Weights, move_at_random
+from addnorm.symmetry.bases.change import Weights, fold_gains, move_at_random
 from addnorm.symmetry.bases.channels import Cells
 from addnorm.symmetry.bases.propagation import cells
 from addnorm.symmetry.bases.quantising import WeightError, errors, output_error, quantise_ready
@@ -31,6 +33,8 @@ class Representative:
     sizes: dict[str, int]
     """Directions by family, of those that this analysis knows at any size."""
     certificate: BasisCertificate
+    stays: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Parameters whose freedom of a family is not used up, by family."""
     choice: str = ""
     """The candidate whose outputs change least under 4-bit weights."""
     before: WeightError | None = None
@@ -43,7 +47,8 @@ class Representative:
             if (self.before is not None and self.after is not None)
             else {}
         )
-        return {"families": self.sizes, "certificate": self.certificate.to_json(), **errors}
+        stays = {name: list(each) for name, each in self.stays.items()}
+        return {"families": self.sizes, "stays": stays, "certificate": self.certificate.to_json(), **errors}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,8 +80,52 @@ class WeightDistance:
         }
 
 
+@dataclass(frozen=True, kw_only=True)
+class Freedom:
+    """The changes of basis and the additive freedom of a graph."""
+
+    cells: Cells
+    additive: Additive
+
+    def sizes(self) -> dict[str, int]:
+        """The number of directions, by family."""
+        return {**self.cells.sizes(), **self.additive.sizes()}
+
+    def settle(self, weights: Weights) -> None:
+        """Change weights into their canonical representative, in place."""
+        fold_gains(self.cells, weights)
+        self.additive.settle(weights)
+        settle(self.cells, weights)
+
+    def move_at_random(self, weights: Weights, seed: int) -> None:
+        """Move along every direction of every family, in place."""
+        fold_gains(self.cells, weights)
+        self.additive.move_at_random(weights, torch.Generator().manual_seed(seed))
+        move_at_random(self.cells, weights, seed)
+
+
+def freedom_of(model: nn.Module, inputs: Any, *, observe: Observe = "logits") -> Freedom:
+    """Return the freedom of a model of any size; its weights may be on the meta device.
+
+    Raises:
+        InputError: the model does not export.
+    """
+    program = _program(model, inputs, observe)
+    found = cells(program)
+    return Freedom(cells=found, additive=additive_freedom(program, found))
+
+
 def cells_of(model: nn.Module, inputs: Any, *, observe: Observe = "logits") -> Cells:
     """Return the cells of a model of any size; its weights may be on the meta device.
+
+    Raises:
+        InputError: the model does not export.
+    """
+    return cells(_program(model, inputs, observe))
+
+
+def _program(model: nn.Module, inputs: Any, observe: Observe) -> Program:
+    """Export a model, with one name for every weight.
 
     Raises:
         InputError: the model does not export.
@@ -91,15 +140,15 @@ def cells_of(model: nn.Module, inputs: Any, *, observe: Observe = "logits") -> C
     first = {id(each): name for name, each in model.named_parameters()}
     named = {name: first[id(each)] for name, each in model.named_parameters(remove_duplicate=False)}
     parameters = {node: named.get(name, name) for node, name in program.parameters.items()}
-    return cells(replace(program, parameters=parameters))
+    return replace(program, parameters=parameters)
 
 
 def canonicalised(model: nn.Module, inputs: Any, *, observe: Observe = "logits") -> Representative:
-    """Return the canonical representative of a model: gains are one, both sides of every basis are balanced, the stream's
-    axes and the hidden units are ordered.
+    """Return the canonical representative of a model: gains are one, what layer norms remove and constants that later
+    parameters take over are zero, both sides of every basis are balanced, the stream's axes and the hidden units are ordered.
 
-    Two models that differ by changes of basis alone have the same, up to rounding. Biases that are redundant stay; see
-    `Audit.canonicalize`.
+    Two models that differ by moves of these families alone have the same, up to rounding. `Representative.stays` names the
+    parameters whose freedom is not used.
 
     Example:
         >>> import addnorm
@@ -112,8 +161,8 @@ def canonicalised(model: nn.Module, inputs: Any, *, observe: Observe = "logits")
         InputError: the model cannot be analysed, or the inputs do not fit.
     """
     found, bound = _analysed(model, inputs, observe)
-    made, certificate = rewritten(model, lambda weights: settle(found, weights), bound, observe)
-    return Representative(model=made, sizes=found.sizes(), certificate=certificate)
+    made, certificate = rewritten(model, found.settle, bound, observe)
+    return Representative(model=made, sizes=found.sizes(), certificate=certificate, stays=found.additive.staying())
 
 
 def quantise_ready_model(
@@ -132,7 +181,7 @@ def quantise_ready_model(
     """
     found, bound = _analysed(model, inputs, observe)
     error = output_error(model, bound, observe)
-    choice, chosen = quantise_ready(found, _in_float64(model), lambda each: error(each, 4), seed=seed)
+    choice, chosen = quantise_ready(found.cells, _in_float64(model), lambda each: error(each, 4), seed=seed)
 
     def choose(weights: Weights) -> None:
         for name, each in weights.items():
@@ -141,7 +190,7 @@ def quantise_ready_model(
     made, certificate = rewritten(model, choose, bound, observe)
     return Representative(
         model=made,
-        sizes=found.sizes(),
+        sizes=found.cells.sizes(),
         certificate=certificate,
         choice=choice,
         before=errors(model, bound, observe),
@@ -156,7 +205,7 @@ def random_moves(model: nn.Module, inputs: Any, *, observe: Observe = "logits", 
         InputError: the model cannot be analysed, or the inputs do not fit.
     """
     found, bound = _analysed(model, inputs, observe)
-    made, certificate = rewritten(model, lambda weights: move_at_random(found, weights, seed), bound, observe)
+    made, certificate = rewritten(model, lambda weights: found.move_at_random(weights, seed), bound, observe)
     return Representative(model=made, sizes=found.sizes(), certificate=certificate)
 
 
@@ -175,7 +224,7 @@ def equal_up_to(model: nn.Module, other: nn.Module, inputs: Any, *, observe: Obs
         )
     as_stored = _distance(weights, others)
     for each in (weights, others):
-        settle(found, each)
+        found.settle(each)
     apart = [
         name
         for name, own in weights.items()
@@ -195,11 +244,11 @@ def _distance(one: Weights, other: Weights) -> float:
     return float((square / size) ** 0.5) if size else 0.0
 
 
-def _analysed(model: nn.Module, inputs: Any, observe: Observe) -> tuple[Cells, Inputs]:
+def _analysed(model: nn.Module, inputs: Any, observe: Observe) -> tuple[Freedom, Inputs]:
     check_model(model)
     bound = bind(inputs)
     check_inputs(bound)
-    return cells_of(model, bound, observe=observe), bound
+    return freedom_of(model, bound, observe=observe), bound
 
 
 def _in_float64(model: nn.Module) -> Weights:

@@ -1,0 +1,224 @@
+"""Which constants, means and null forms of a graph are free, by its operations alone: no weight is read."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, fx
+
+from addnorm.redundancy.graph.export import Program
+from addnorm.symmetry.bases.absorption import Absorption, Stuck
+from addnorm.symmetry.bases.additive import (
+    Additive,
+    FreeMean,
+    MovableConstant,
+    NormReader,
+    NormResult,
+    UnbiasedReadout,
+)
+from addnorm.symmetry.bases.change import places
+from addnorm.symmetry.bases.channels import Cells
+from addnorm.symmetry.families import BIAS, EMBEDDING_POSITION, SHIFT, STREAM_MEAN
+
+
+def additive_freedom(program: Program, found: Cells) -> Additive:
+    """Return the additive freedom of a graph.
+
+    Args:
+        program: the exported model; its weights may be on the meta device.
+        found: its cells.
+    """
+    return _Search(Absorption(program), found).made
+
+
+class _Search:
+    """The steps of a graph, in its order."""
+
+    def __init__(self, graph: Absorption, found: Cells) -> None:
+        self.graph = graph
+        self.made = Additive(graph)
+        # Least squares over a reader's results know no basis of them but up to rotations.
+        self.mixed = {
+            (each.parameter, each.axis)
+            for at, given in places(found).items()
+            if found.cells[at].kind not in ("rotation", "centred rotation")
+            for each in given
+        }
+        self.normed: dict[fx.Node, NormResult] = {}
+        self.tables = {
+            graph.parameters.get(graph.named[node]["weight"], "")
+            for node in graph.nodes
+            if graph.name(node) == "embedding"
+        }
+        self.kept: set[str] = set()
+        """Shifts that are not zero afterwards."""
+        self.balanced: set[fx.Node] = set()
+        self._means()
+        self.centred = {each.parameter for each in self.made.means}
+        for node in graph.nodes:
+            self._norm(node)
+            for step in (*self._readers(node), *self._constants(node)):
+                self.made.steps.append(step)
+
+    def _stays(self, family: str, *parameters: str) -> None:
+        known = self.made.stays.setdefault(family, [])
+        known += [each for each in parameters if each and each not in known]
+
+    def _means(self) -> None:
+        graph = self.graph
+        writes: dict[str, list[tuple[int, bool]]] = {}
+        for node in graph.nodes:
+            linear = graph.linear(node)
+            if linear is not None:
+                free = graph.ignores_mean(node)
+                writes.setdefault(graph.parameters[linear[1]], []).append((1 if linear[2] else 0, free))
+                if linear[3] in graph.parameters and len(graph.shape(linear[3])) == 1:
+                    writes.setdefault(graph.parameters[linear[3]], []).append((0, free))
+            elif graph.name(node) == "embedding" and graph.named[node]["weight"] in graph.parameters:
+                name = graph.parameters[graph.named[node]["weight"]]
+                writes.setdefault(name, []).append((1, graph.ignores_mean(node)))
+        for node, name in graph.parameters.items():
+            if name not in writes and graph.ignores_mean(node):
+                writes[name] = [(len(graph.shape(node)) - 1, True)] * graph.count[name]
+        for name, uses in writes.items():
+            if len(uses) == graph.count[name] and len(set(uses)) == 1 and uses[0][1]:
+                self.made.means.append(FreeMean(name, uses[0][0]))
+
+    def _norm(self, node: fx.Node) -> None:
+        """Follow a norm's result to what reads it, through gains and shifts."""
+        graph, given, name = self.graph, self.graph.named[node], self.graph.name(node)
+        if name == "layer_norm" and len(given["normalized_shape"]) == 1:
+            made = NormResult(node)
+            for kind in ("weight", "bias"):
+                if given.get(kind) is not None:
+                    if given[kind] not in graph.parameters:
+                        return
+                    made = _with(made, graph.parameters[given[kind]], is_gain=kind == "weight")
+            self.normed[node] = made
+            return
+        for data in node.all_input_nodes:
+            held = self.normed.get(data)
+            if held is None:
+                continue
+            if graph.keeps_last(node, data) and name != "cat":
+                self.normed[node] = held
+            gain = graph.is_gain(node, data)
+            if gain is not None:
+                self.normed[node] = _with(held, graph.parameters[gain], is_gain=True)
+            shift = _other(given, data)
+            if name == "add" and shift in graph.parameters and "alpha" not in given and len(graph.shape(shift)) == 1:
+                self.normed[node] = _with(held, graph.parameters[shift], is_gain=False)
+
+    def _readers(self, node: fx.Node) -> Iterator[NormReader]:
+        graph, linear = self.graph, self.graph.linear(node)
+        if linear is None or linear[0] not in self.normed or node in self.balanced:
+            return
+        held, name = self.normed[linear[0]], graph.parameters[linear[1]]
+        if graph.count[name] > 1:
+            # What is a table, too, writes along its part; layers that share a weight have a freedom that is not used.
+            if name not in self.tables:
+                self._stays(STREAM_MEAN.name, name)
+            return
+        size = graph.shape(node)[-1]
+        if not graph.parameter(linear[3]) and any(each in self.kept for each in held.shifts):
+            try:
+                graph.restored(node, torch.ones(size, dtype=torch.float64), None)
+            except Stuck:
+                self._stays(STREAM_MEAN.name, name)
+                return
+        yield NormReader(node, held, size - (name in self.centred))
+
+    def _constants(self, node: fx.Node) -> Iterator[MovableConstant | UnbiasedReadout]:
+        graph, given, name = self.graph, self.graph.named[node], self.graph.name(node)
+        linear, held = graph.linear(node), self.normed.get(node)
+        family, source = BIAS.name, None
+        if linear is not None:
+            source = linear[3]
+        elif name == "layer_norm":
+            family, source = SHIFT.name, given.get("bias")
+        elif name == "embedding":
+            family, source = EMBEDDING_POSITION.name, given["weight"]
+        elif name == "add" and "alpha" not in given:
+            source = next((each for each in (given["self"], given["other"]) if each in graph.parameters), None)
+            if source is None or len(graph.shape(source)) != 1:
+                return
+            family = SHIFT.name if held is not None else family
+        if not isinstance(source, fx.Node) or source not in graph.parameters or node in graph.observed:
+            return
+        parameter = graph.parameter(source)
+        if not parameter:
+            if held is not None:
+                self.kept.add(graph.parameters[source])
+            if self._passes(node, torch.arange(graph.shape(node)[-1])) and family != EMBEDDING_POSITION.name:
+                self._stays(family, graph.parameters[source])
+            return
+        size = graph.shape(node)[-1]
+        if graph.shape(source)[-1] != size:
+            return
+        whole = torch.arange(size)
+        is_centred = graph.ignores_mean(node)
+        if self._passes(node, whole):
+            yield MovableConstant(node, parameter, family, whole, size - is_centred)
+            return
+        if held is not None:
+            self.kept.add(parameter)
+            readout = self._readout(node, held, parameter)
+            if readout is not None:
+                self.balanced.update(readout.unbiased)
+                yield readout
+                return
+        if family == EMBEDDING_POSITION.name:
+            return
+        parts = graph.parts(node)
+        for part in parts if len(parts) > 1 else ():
+            if self._passes(node, part):
+                yield MovableConstant(node, parameter, family, part, len(part))
+
+    def _passes(self, node: fx.Node, index: Tensor) -> bool:
+        lost = torch.zeros(self.graph.shape(node)[-1], dtype=torch.float64)
+        lost[index] = torch.randn(len(index), generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+        try:
+            self.graph.restored(node, lost, None)
+        except Stuck:
+            return False
+        return True
+
+    def _readout(self, node: fx.Node, held: NormResult, shift: str) -> UnbiasedReadout | None:
+        graph = self.graph
+        left, readers = [node], []
+        while left:
+            at = left.pop()
+            if at in graph.observed:
+                return None
+            for user in graph.users[at]:
+                linear = graph.linear(user)
+                if graph.keeps_last(user, at) and graph.name(user) != "cat":
+                    left.append(user)
+                elif linear is not None and linear[0] is at:
+                    readers.append((user, linear))
+                else:
+                    return None
+        unbiased = [(user, linear) for user, linear in readers if not graph.parameter(linear[3])]
+        for _, linear in unbiased:
+            name = graph.parameters[linear[1]]
+            axis = 1 if linear[2] else 0
+            if linear[3] is not None or graph.count[name] > 1:
+                return None
+            if (name, axis) in self.mixed or name in self.centred:
+                self._stays(SHIFT.name, shift)
+                return None
+        biased = tuple(user for user, linear in readers if graph.parameter(linear[3]))
+        return UnbiasedReadout(node, held, shift, tuple(user for user, _ in unbiased), biased) if unbiased else None
+
+
+def _with(held: NormResult, name: str, *, is_gain: bool) -> NormResult:
+    if is_gain:
+        return NormResult(held.norm, (*held.gains, name), held.shifts, held.gains_before)
+    return NormResult(held.norm, held.gains, (*held.shifts, name), (*held.gains_before, len(held.gains)))
+
+
+def _other(given: dict[str, object], data: fx.Node) -> fx.Node | None:
+    for name in ("self", "other"):
+        each = given.get(name)
+        if isinstance(each, fx.Node) and each is not data:
+            return each
+    return None
