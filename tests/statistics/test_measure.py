@@ -47,6 +47,11 @@ def table(tmp_path: Path, column: str, scores: dict[str, tuple[float, ...]] = SC
         "fps",
         "log_likelihood",
         "val_cosine_similarity",
+        "neg_mean_squared_error",
+        "mean_test_neg_log_loss",
+        "negative_loss",
+        "loss_reduction_%",
+        "Error improvement",
     ],
 )
 def test_a_number_of_which_higher_is_better_needs_a_direction(
@@ -74,6 +79,17 @@ def test_a_number_of_which_higher_is_better_needs_a_direction(
         ("accuracy_error", None, False),
         ("final", None, True),
         ("value", None, True),
+        ("loss (bits)", None, False),
+        ("val_loss_bpb", "bits per byte", False),
+        ("mse_loss", None, False),
+        ("loss per byte", None, False),
+        ("loss [%]", None, False),
+        ("relative loss", None, False),
+        ("loss_x1000", None, False),
+        ("Loss (mnats)", None, False),
+        ("policy_loss", None, False),
+        ("iteration_loss", NATS, False),
+        ("evaluation/loss", NATS, False),
     ],
 )
 def test_the_measure_by_its_name(name: str, unit: str | None, assumed: bool) -> None:
