@@ -52,6 +52,9 @@ def table(tmp_path: Path, column: str, scores: dict[str, tuple[float, ...]] = SC
         "negative_loss",
         "loss_reduction_%",
         "Error improvement",
+        "-loss",
+        "1 - loss",
+        "inverse_perplexity",
     ],
 )
 def test_a_number_of_which_higher_is_better_needs_a_direction(
@@ -88,6 +91,9 @@ def test_a_number_of_which_higher_is_better_needs_a_direction(
         ("loss_x1000", None, False),
         ("Loss (mnats)", None, False),
         ("policy_loss", None, False),
+        ("ctc_loss", None, False),
+        ("loss (sum)", None, False),
+        ("loss (1e-3)", None, False),
         ("iteration_loss", NATS, False),
         ("evaluation/loss", NATS, False),
     ],

@@ -346,6 +346,9 @@ def test_a_wide_data_frame_is_read_as_its_file(tmp_path: Path) -> None:
         ("metric", ("val_loss", "train_loss")),
         ("checkpoint", ("last", "best")),
         ("eval_seq_len", (1024, 2048)),
+        ("val_file", ("v1.bin", "v2.bin")),
+        ("eval_tokens", (10485760, 524288)),
+        ("loss_unit", ("nats", "bits")),
     ],
 )
 def test_runs_of_other_data_are_not_compared_without_a_word(tmp_path: Path, column: str, of: Any) -> None:

@@ -243,6 +243,7 @@ def test_what_a_log_of_nanogpt_says_behind_its_last_evaluation(tmp_path: Path, n
     for (variant, seed), loss in LOSSES.items():
         lines = f"step 0: train loss 4, val loss 4.2\nstep 500: train loss 2, val loss {loss}\n"
         (tmp_path / f"{variant}-s{seed}.log").write_text(lines + (told if (variant, seed) == ("deep", 2) else ""))
+    (tmp_path / "deep-s1.log").write_bytes((tmp_path / "deep-s1.log").read_bytes().replace(b"\n", b"\r\n"))
     columns = {"run": "{variant}-s{seed}", "loss": "val_loss"}
     states = {(run.variant, run.seed): run.state for run in read_runs(tmp_path, columns)}
     assert states.pop(("deep", 2)) == state

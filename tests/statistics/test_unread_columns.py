@@ -83,13 +83,22 @@ def states(path: Path, **columns: str) -> dict[tuple[str, int], str]:
         ("pct_done", "100%", "62%"),
         ("steps_done", "1000/1000", "620/1000"),
         ("eta_seconds", "0", "5120"),
+        ("Grund", "", "Zeitüberschreitung"),
+        ("нотатка", "", "помилка CUDA"),
+        ("comment", "final", "WIP"),
+        ("remarks", "", "truncated at 60 %"),
+        ("comment", "", "still running"),
+        ("end_ts", "1767225600", "0"),
+        ("End", "2026-01-01T10:00:00", "Unknown"),
+        ("progress", '"1,0"', '"0,62"'),
+        ("early_stopped", "False", "True"),
     ],
 )
 def test_a_column_that_may_tell_a_bad_end_is_named(tmp_path: Path, column: str, well: str, badly: str) -> None:
     path = table(tmp_path / "runs.csv", column, well, badly)
     ranking = addnorm.rank(path)
     (said,) = (each for each in ranking.warnings if NOTE in each or "column of states" in each)
-    assert (badly or column).replace(",", " ·") in said
+    assert (badly or column).strip('"').replace(", ", " · ") in str(said)
     assert all(value.counted for value in ranking["mine"].values)
     assert any(NOTE in each for each in addnorm.noise(path).warnings) == (NOTE in said)
     told = addnorm.rank(path, columns={"state": ""})
@@ -136,6 +145,9 @@ def test_an_answer_to_a_question_about_the_end_is_read(tmp_path: Path, column: s
         ("warmup_steps", "100", "100"),
         ("gpu", "0", "1"),
         ("start_time", "10:00", ""),
+        ("log", "out/0/error.log", "out/1/error.log"),
+        ("checkpoint", "out/0/best.pt", "out/1/best.pt"),
+        ("config", '"{""ignore_index"": -100}"', '"{""ignore_index"": -1}"'),
     ],
 )
 def test_other_columns_are_not_named(tmp_path: Path, column: str, well: str, badly: str) -> None:
@@ -196,6 +208,7 @@ def test_a_setting_is_the_same_for_all_runs_of_a_variant(tmp_path: Path) -> None
         ("步数", "1000", "480"),
         ("kimg", "25000", "11200"),
         ("env_timesteps", "1000000", "400000"),
+        ("ksteps", "20", "8"),
     ],
 )
 def test_a_count_that_differs_within_a_variant_is_named(tmp_path: Path, column: str, well: str, badly: str) -> None:
@@ -221,6 +234,17 @@ def test_steps_that_were_made_are_read_before_planned_ones(tmp_path: Path, colum
     found = read_run_table(table(tmp_path / "runs.csv", columns, well, badly))
     assert found.warnings != ()
     assert str(found.warnings[0]).count("step") > 0
+
+
+@pytest.mark.parametrize("column", ["lr", "params_lr", "config/batch_size", "precision", "code_version", "n_layers"])
+def test_a_setting_that_differs_within_a_variant_is_named(tmp_path: Path, column: str) -> None:
+    (said,) = read_run_table(table(tmp_path / "runs.csv", column, "0.001", "0.01")).warnings
+    assert "differ in settings" in said
+    assert f"{column!r} ('0.001', '0.01')" in said
+    assert read_run_table(by_variant(tmp_path / "runs.csv", column, {"base": "1", "mine": "2"})).warnings == ()
+    assert read_run_table(table(tmp_path / "runs.csv", column, "1e-3", "0.001")).warnings == ()
+    named = read_run_table(table(tmp_path / "runs.csv", column, "1", "2"), {"variant": f"variant+{column}"})
+    assert named.warnings == ()
 
 
 def test_runs_that_end_before_what_was_planned_are_named(tmp_path: Path) -> None:

@@ -18,15 +18,26 @@ from addnorm.words import Sentence, listed, say
 _SHOWN = 6
 """Words and columns that a warning names."""
 _DATA = words_of(
-    "dataset dataset_name data corpus eval_dataset val_dataset tokenizer vocab_size split eval_split val_split subset "
-    "partition unit units metric metric_name loss_type eval_seq_len eval_context eval_context_length"
+    "dataset dataset_name data data_path data_dir data_file corpus tokenizer vocab_size split subset partition unit units "
+    "loss_unit metric metric_name loss_type eval_context"
+)
+_HELD_OUT = words_of("val valid validation eval evaluation test")
+_OF_TEXT = words_of(
+    "data set file files path tokens split corpus dataset seq length context len ctx batches iters samples"
+)
+"""One of each in the name of a column: of what text the losses are."""
+_SETTINGS = words_of(
+    "lr learning_rate base_lr max_lr peak_lr batch_size bs global_batch_size precision dtype width d_model hidden_size n_embd "
+    "dim depth layers n_layer n_layers num_layers heads n_head n_heads num_heads seq_len block_size context_length weight_decay wd "
+    "optimizer optim warmup warmup_steps dropout momentum beta1 beta2 schedule scheduler n_params num_params params parameters "
+    "model_size model arch architecture norm activation config_hash code_version"
 )
 _WEIGHTS = words_of("checkpoint ckpt selection which weights evaluated")
 _OF_WEIGHTS = words_of("best last final latest ema swa average averaged raw min minimum")
 """Words by which a column of such a name tells at which weights a run was evaluated; others are paths."""
 _COUNTS = words_of(
     "step steps iter iters iteration iterations epoch epochs update updates batches tokens samples examples timestep timesteps "
-    "kimg nimg episodes schritt schritte epochen étapes pasos passi шаг шаги эпохи 步数 轮数 迭代次数 "
+    "ksteps kiters kimg nimg episodes schritt schritte epochen étapes pasos passi шаг шаги эпохи 步数 轮数 迭代次数 "
     "ステップ エポック 스텝 에폭"
 )
 _NO_COUNTS = words_of(
@@ -40,7 +51,7 @@ _PROGRESS = words_of("progress completion completed complete finished done 进�
 _LEFT = words_of("remaining eta left")
 _TIMES = words_of("time at on date datetime timestamp ts utc sec secs seconds s hours")
 _ENDS = words_of("end ended finish finished complete completed completion stop stopped terminated closed")
-_WHOLE_ENDS = words_of("endtime 结束时间 完成时间 終了時刻 ende fin")
+_WHOLE_ENDS = words_of("endtime end 结束时间 完成时间 終了時刻 ende fin")
 _SURELY_BAD = words_of(
     "error errors err exception crash crashes fail failure failures failed nan nans signal exit abort invalid"
 )
@@ -53,9 +64,12 @@ _NO = words_of("false no n f ✗ ✘ ☐ nein non não нет 否 いいえ 아�
 _PART = re.compile(r"(\d+)\s*(?:/|of|von|из)\s*(\d+)")
 _SET_ASIDE = re.compile(
     r"\b(?:do not (?:use|count)|don'?t (?:use|count)|ignore|exclude|discard|outlier|unusable|invalid|debug|buggy?|bad|wrong"
+    r"|partial|truncated|not (?:finished|done|complete)|still running|wip|todo|re-?run|unvollständig|abgeschnitten"
     r"|nicht verwenden|ungültig|ne pas utiliser|no usar)(?![^\W\d_])|作废|无效|勿用|剔除|異常値|使用禁止|무효",
     re.IGNORECASE,
 )
+_COUNTED = re.compile(r"\d[\d.,]*\s*[kmbgt]", re.IGNORECASE)
+_PATH = re.compile(r"[^\s/\\]*(?:[/\\][^\s/\\]+)+")
 _NUMERIC = re.compile(r"[-+.\deE]*")
 _Run = tuple[str, str]
 
@@ -87,12 +101,22 @@ def _asked(
     """Columns that are looked at, whether all cells of each are kept, and whether it answers how a run ended."""
     asked = []
     for column in columns:
-        of_data = folded(column) in _DATA | _WEIGHTS
+        of_data = _of_data(column) or _of_setting(column) or folded(column) in _WEIGHTS
         asks = _kind(column) is not None if not beside_state else bool(_words(column) & _SURELY_BAD)
         whole = of_data or (endings and (asks or _plans(column, step)))
         if whole or endings:
             asked.append((column, whole, last_part(column) in ENDINGS))
     return asked
+
+
+@lru_cache(maxsize=4096)
+def _of_data(column: str) -> bool:
+    return folded(column) in _DATA or bool(_words(column) & _HELD_OUT and _words(column) & _OF_TEXT)
+
+
+@lru_cache(maxsize=4096)
+def _of_setting(column: str) -> bool:
+    return re.sub(r"^(?:params?|config|hparams)_", "", last_part(column)) in _SETTINGS
 
 
 def kept(columns: Mapping[str, Any], cells: Any, read: Mapping[str, str], names: Names) -> dict[str, str]:
@@ -149,17 +173,21 @@ def doubts(rows: Sequence[RunRow], names: Names) -> list[Sentence]:
         "endings_unread": {},
         "plan_unread": {},
         "counts_unread": {},
+        "settings_unread": {},
         "summaries_unread": {},
     }
     data: list[str] = []
     for column in columns:
-        if folded(column) in _DATA | _WEIGHTS:
+        if _of_data(column) or folded(column) in _WEIGHTS:
             of = dict.fromkeys(text for row in rows if not is_missing(text := row.unread.get(column, "")))
             named_so = all(f"{column}=" in str(row.variant) for row in rows)
-            if len(of) > 1 and not named_so and (folded(column) in _DATA or {*map(str.casefold, of)} <= _OF_WEIGHTS):
+            if len(of) > 1 and not named_so and (_of_data(column) or {*map(str.casefold, of)} <= _OF_WEIGHTS):
                 data += [*of][:_SHOWN]
             continue
         cells = {run: row.unread.get(column, "") for run, row in last.items()}
+        if _of_setting(column):
+            found["settings_unread"][column] = _differing(cells)
+            continue
         told = [word for row in rows if (word := row.unread.get(column)) and _tells(column, word)]
         # What is the same for all is a setting.
         if told and (len(set(told)) > 1 or len(told) < len(rows)):
@@ -186,16 +214,19 @@ def _tells(column: str, text: str) -> bool:
     """True for a word for a bad end, and for `620/1000` of steps."""
     word = ending(column, text)
     part = _PART.fullmatch(text.strip())
-    return (isinstance(word, str) and may_tell_a_bad_end(word)) or (
-        part is not None and int(part[1]) < int(part[2]) and _kind(column) in ("count", "progress")
-    )
+    in_words = isinstance(word, str) and not _PATH.fullmatch(word) and may_tell_a_bad_end(word)
+    return in_words or (part is not None and int(part[1]) < int(part[2]) and _kind(column) in ("count", "progress"))
 
 
 def _by_kind(column: str, cells: Mapping[_Run, str]) -> list[str]:
     """Cells of runs against which the name of their column speaks, or words that set some runs of a variant aside."""
     kind, texts = _kind(column), [*cells.values()]
     if kind == "end":
-        empty = [text for text in texts if is_missing(text) or text.strip().casefold() in ("nat", "nan", "<na>")]
+        empty = [
+            text
+            for text in texts
+            if is_missing(text) or text.strip().casefold() in ("nat", "nan", "<na>", "0", "unknown")
+        ]
         return empty if len(empty) < len(texts) else []
     numbers = {text: _as_number(text) for text in texts}
     known = [value for value in numbers.values() if value is not None]
@@ -247,19 +278,28 @@ def _within(cells: Mapping[_Run, str], is_one: Callable[[str], bool]) -> list[st
     return found
 
 
+def _differing(cells: Mapping[_Run, str]) -> list[str]:
+    """Cells of the variants whose runs do not all have the same."""
+    by_variant: dict[str, dict[object, str]] = {}
+    for (variant, _), text in cells.items():
+        value = _as_number(text)
+        by_variant.setdefault(variant, {})[text if value is None else value] = text
+    return [text for of in by_variant.values() if len(of) > 1 for text in of.values()]
+
+
 def _unequal(cells: Mapping[_Run, str], last: Mapping[_Run, RunRow]) -> list[str]:
     """Counts that differ by more than a hundredth between runs of one variant that end at one step that is read."""
     by_variant: dict[tuple[str, str], dict[str, float]] = {}
     for (variant, seed), text in cells.items():
         value = _as_number(text)
         if value is None:
-            return []
+            return _differing(cells) if _COUNTED.fullmatch(text) else []
         by_variant.setdefault((variant, str(last[variant, seed].step)), {})[text] = value
     return [text for of in by_variant.values() if max(of.values()) > 1.01 * min(of.values()) for text in of]
 
 
 def _as_number(text: str) -> float | None:
     try:
-        return number(text.strip().rstrip("%").strip(), Notation("."))
+        return number(text.strip().rstrip("%").strip().replace(",", "."), Notation("."))
     except NotANumber:
         return None

@@ -34,12 +34,12 @@ _BAD = (
     "|out[ _-]of[ _-]memory|time[ _-]limit|wall[ _-]?time|no[ _]space[ _]left|evict|unfinished|incomplete|segmentation[ _]fault"
     "|abgebrochen|abbruch|fehl|abgest[uü]rz|absturz|gescheitert|[eé]chou|[eé]chec|erreur|interromp|planté|avorté|fallid|falló"
     "|falha|falhou|interrump|interrott|cancelad|annullat|mislukt|afgebroken|przerwan|błąd|niepowodz|hata|başarısız|iptal|misslyck"
-    "|avbrut|ошибк|сбой|прерван|отмен|неудач|упал|не заверш"
+    "|avbrut|ошибк|сбой|прерван|отмен|неудач|упал|не заверш|помилк"
 )
 _BAD_WORDS = "oom|nan|died|dead|hung|stuck|broken|sig(?:kill|term|segv|abrt|bus)|segfault"
 _BAD_SIGNS = (
     "失败|崩溃|中断|出错|错误|异常|终止|取消|发散|超时|未完成|失敗|エラー|異常|発散|キャンセル|打ち切り|실패|오류|중단|취소|발산"
-    "|فشل|❌|✗|✘|💥|🔴"
+    "|überschreitung|فشل|❌|✗|✘|💥|🔴"
 )
 _ENDED_BADLY = re.compile(
     rf"(?<![^\W\d_])(?:(?:{_BAD})[^\W\d_]*|(?:{_BAD_WORDS})(?![^\W\d_]))|{_BAD_SIGNS}", re.IGNORECASE

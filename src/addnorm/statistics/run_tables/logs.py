@@ -102,7 +102,7 @@ def _end_of(text: str) -> str | None:
 
 def _text(path: Path) -> str:
     try:
-        return read_text(path)
+        return read_text(path).replace("\r\n", "\n")
     except InputError:
         return ""  # no text: not a log
 
