@@ -28,9 +28,9 @@ _OF_TEXT = words_of(
 """One of each in the name of a column: of what text the losses are."""
 _SETTINGS = words_of(
     "lr learning_rate base_lr max_lr peak_lr batch_size bs global_batch_size precision dtype width d_model hidden_size n_embd "
-    "dim depth layers n_layer n_layers num_layers heads n_head n_heads num_heads seq_len block_size context_length weight_decay wd "
-    "optimizer optim warmup warmup_steps dropout momentum beta1 beta2 schedule scheduler n_params num_params params parameters "
-    "model_size model arch architecture norm activation config_hash code_version"
+    "dim depth layers n_layer n_layers num_layers heads n_head n_heads num_heads seq_len block_size context_length "
+    "weight_decay wd optimizer optim warmup warmup_steps dropout momentum beta1 beta2 schedule scheduler n_params num_params "
+    "params parameters model_size model arch architecture norm activation config_hash code_version"
 )
 _WEIGHTS = words_of("checkpoint ckpt selection which weights evaluated")
 _OF_WEIGHTS = words_of("best last final latest ema swa average averaged raw min minimum")
