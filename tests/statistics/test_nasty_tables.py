@@ -191,6 +191,36 @@ REFUSED: dict[str, tuple[str, str | bytes, list[str], str]] = {
         ["--columns", "variant=model,run=seed_{seed}"],
         "line 1: expected one column 'seed_1', got 2. Remove the others.",
     ),
+    "a column of a wide table in another spelling": (
+        "t.csv",
+        "model,seed_0,seed_1,Seed 2\nbase,2.9,2.8,2.7\n",
+        ["--columns", "variant=model,run=seed_{seed}"],
+        "expected names of the form 'seed_{seed}', got 'Seed 2' beside 'seed_0'. Write them alike,",
+    ),
+    "a column of a wide table twice, as pandas names it": (
+        "t.csv",
+        "model,seed_0,seed_1,seed_1.1\nbase,2.9,2.8,2.7\n",
+        ["--columns", "variant=model,run=seed_{seed}"],
+        "got 'seed_1.1' beside 'seed_0'.",
+    ),
+    "a column twice, as pandas names it": (
+        "t.csv",
+        "variant,seed,loss,loss.1\n" + rows("{v},{s},{x},1\n"),
+        [],
+        "line 1: expected one column 'loss', got 2. Remove the others.",
+    ),
+    "points of thousands in steps": (
+        "t.csv",
+        "variant,seed,step,loss\n" + rows("{v},{s},500,{x}1\n{v},{s},1.000,{x}\n"),
+        [],
+        "line 3: expected a number in column 'step', got '1.000' beside '500'. A point may be a decimal mark or separate",
+    ),
+    "a run that was begun anew in one table": (
+        "t.csv",
+        "variant,seed,step,loss\n" + "".join(f"base,0,{step},2.9\n" for step in (250, 500, 750, 100, 300, 600)),
+        [],
+        "line 5: expected one run of variant 'base' at seed 0, got a second one: step 100 behind step 750, and an end before",
+    ),
     "a short row of a wide table": (
         "t.csv",
         "model,seed_0,seed_1\nbase,2.9,2.8\nmine,2.7\n",
@@ -255,7 +285,7 @@ def test_one_message_tells_where_and_what_to_do(name: str, tmp_path: Path, capsy
     assert main(["rank", str(path), *options]) == 2
     shown, error = capsys.readouterr()
     assert (shown, error.count("\n")) == ("", 1)
-    assert file in error or "acc" in error or "BLEU" in error
+    assert file in error or "acc" in error or "BLEU" in error or "columns: " in error
     assert message in error
 
 
@@ -306,7 +336,20 @@ def test_a_wide_data_frame_is_read_as_its_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("column", "of"), [("dataset", ("wikitext", "c4")), ("vocab_size", (50257, 32000)), ("Data", "ab")]
+    ("column", "of"),
+    [
+        ("dataset", ("wikitext", "c4")),
+        ("vocab_size", (50257, 32000)),
+        ("Data", "ab"),
+        ("split", ("test", "val")),
+        ("unit", ("nats", "bits")),
+        ("metric", ("val_loss", "train_loss")),
+        ("checkpoint", ("last", "best")),
+        ("eval_seq_len", (1024, 2048)),
+        ("val_file", ("v1.bin", "v2.bin")),
+        ("eval_tokens", (10485760, 524288)),
+        ("loss_unit", ("nats", "bits")),
+    ],
 )
 def test_runs_of_other_data_are_not_compared_without_a_word(tmp_path: Path, column: str, of: Any) -> None:
     path = tmp_path / "t.csv"
@@ -317,3 +360,74 @@ def test_runs_of_other_data_are_not_compared_without_a_word(tmp_path: Path, colu
     )
     named = addnorm.rank(path, columns={"variant": f"variant+{column}"})
     assert "same data" not in " ".join(named.warnings)
+    # Beside another column of that kind, which is the same for all.
+    path.write_text(
+        "\n".join(
+            f"{line},{'tokenizer' if not place else 'bpe'}"
+            for place, line in enumerate([f"variant,seed,{column},loss", *lines])
+        )
+    )
+    assert "same data" in " ".join(addnorm.rank(path).warnings)
+
+
+def test_paths_of_checkpoints_are_not_other_data(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("variant,seed,checkpoint,loss\n" + rows("{v},{s},runs/{v}-{s}/last.pt,{x}\n"))
+    assert "same data" not in " ".join(addnorm.rank(path).warnings)
+
+
+MEANS = {s: (LOSSES["base", s] + LOSSES["mine", s]) / 2 for s in range(3)}
+SUMMED: dict[str, tuple[str, dict[str, str]]] = {
+    "a row of means below a column per seed": (
+        "model,seed_0,seed_1,seed_2\n"
+        + "".join(f"{v}," + ",".join(str(LOSSES[v, s]) for s in range(3)) + "\n" for v in ("base", "mine"))
+        + "Mean,"
+        + ",".join(f"{MEANS[s]:.4f}" for s in range(3))
+        + "\n",
+        {"variant": "model", "run": "seed_{seed}"},
+    ),
+    "a column of means beside one per variant": (
+        "seed,base,mine,mean\n"
+        + "".join(f"{s},{LOSSES['base', s]},{LOSSES['mine', s]},{MEANS[s]:.4f}\n" for s in range(3)),
+        {"run": "{variant}"},
+    ),
+    "a column of differences": (
+        "seed,base,mine,diff\n"
+        + "".join(
+            f"{s},{LOSSES['base', s]},{LOSSES['mine', s]},{LOSSES['mine', s] - LOSSES['base', s]:.3f}\n"
+            for s in range(3)
+        ),
+        {"run": "{variant}"},
+    ),
+    "a pivot table's grand total": (
+        "model,0,1,2\n"
+        + "".join(f"{v}," + ",".join(str(LOSSES[v, s]) for s in range(3)) + "\n" for v in ("base", "mine"))
+        + "Grand Total,"
+        + ",".join(f"{2 * MEANS[s]:.3f}" for s in range(3))
+        + "\n",
+        {"variant": "model", "run": "{seed}"},
+    ),
+    "a last row whose seed is a count": (PLAIN + "Average,6,2.9023\n", {}),
+}
+
+
+@pytest.mark.parametrize("name", SUMMED)
+def test_a_summary_among_the_variants_is_named(tmp_path: Path, name: str) -> None:
+    text, columns = SUMMED[name]
+    (tmp_path / "t.csv").write_text(text)
+    assert "hold a mean or another summary of the others" in " ".join(
+        addnorm.rank(tmp_path / "t.csv", columns=columns).warnings
+    )
+
+
+def test_variants_named_like_a_summary_are_variants(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text((PLAIN + rows("max,{s},{x}1\n")[:39]).replace("mine", "mean"))
+    assert "summary" not in " ".join(addnorm.rank(tmp_path / "t.csv").warnings)
+
+
+def test_shares_beside_percentages_are_named(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(
+        "variant,seed,acc\n" + "".join(f"{v},{s},{x / 5 if v == 'base' else 20 * x}\n" for (v, s), x in LOSSES.items())
+    )
+    said = " ".join(addnorm.rank(tmp_path / "t.csv", columns={"loss": "acc"}, direction="higher").warnings)
+    assert "the numbers of base lie between 0 and 1" in said

@@ -404,6 +404,15 @@ def test_two_folders_of_one_run_and_steps_below_zero_are_refused(tmp_path: Path)
         read_runs(tmp_path)
 
 
+def test_a_folder_of_events_without_the_loss_has_not_ended(tmp_path: Path) -> None:
+    for v, r in LOSSES.items():
+        for s, x in enumerate(r):
+            tag = "train/loss" if (v, s) == ("mine", 1) else "eval/loss"
+            events(tmp_path / f"{v}-s{s}", "1", [(90, x)], tag=tag)
+    assert by_name(tmp_path)["mine/1"].state == "running"
+    assert {run.state for name, run in by_name(tmp_path).items() if name != "mine/1"} == {"finished"}
+
+
 def test_the_folder_of_our_own_tracker_is_ranked(tmp_path: Path) -> None:
     root = tmp_path / "mirrors" / "tensorboard"
     try:

@@ -139,6 +139,12 @@ def test_higher_can_be_better_and_divergence_discards(tmp_path: Path) -> None:
     assert "A baseline has to train at every seed" in str(refused.value)
 
 
+def test_what_is_doubtful_in_a_table_is_said(tmp_path: Path) -> None:
+    own = [{**row, "progress": 0.62 if row["seed"] == 1 else 1.0} for row in rows(base=[2.91, 2.93, 2.92, 2.94])]
+    judgement = addnorm.judge(tmp_path / "s.jsonl", own, baseline_runs=4)
+    assert "'progress' ('0.62')" in str(judgement.notes[0])
+
+
 def cut(lines: list[str]) -> list[str]:
     return [*lines[:5], *lines[6:]]
 

@@ -1,7 +1,9 @@
 """Runs as trackers and training scripts leave them: databases, wide exports, names of runs, logs."""
 
 import json
+import math
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -224,6 +226,87 @@ def test_a_log_of_two_runs_is_refused(tmp_path: Path) -> None:
     (tmp_path / "b-s0.txt").write_text(one.replace("3.28", "3.20") + one)
     with pytest.raises(InputError, match=r"b-s0.txt: expected one run, got a second one: step 0 behind step 1390"):
         read_runs(tmp_path, columns)
+
+
+CRASHES = {
+    "a traceback": ("Traceback (most recent call last):\n  File 'train.py'\ntorch.OutOfMemoryError: CUDA\n", "running"),
+    "a scheduler": ("slurmstepd: error: *** JOB 991 ON n1 CANCELLED AT 10:00 DUE TO TIME LIMIT ***\n", "running"),
+    "a shell": ("Killed\n", "running"),
+    "no number": ("iter 510: loss nan, time 20ms\n", "diverged"),
+    "nothing": ("iter 510: loss 2.1, time 20ms\n", "finished"),
+}
+
+
+@pytest.mark.parametrize("name", CRASHES)
+def test_what_a_log_of_nanogpt_says_behind_its_last_evaluation(tmp_path: Path, name: str) -> None:
+    told, state = CRASHES[name]
+    for (variant, seed), loss in LOSSES.items():
+        lines = f"step 0: train loss 4, val loss 4.2\nstep 500: train loss 2, val loss {loss}\n"
+        (tmp_path / f"{variant}-s{seed}.log").write_text(lines + (told if (variant, seed) == ("deep", 2) else ""))
+    (tmp_path / "deep-s1.log").write_bytes((tmp_path / "deep-s1.log").read_bytes().replace(b"\n", b"\r\n"))
+    columns = {"run": "{variant}-s{seed}", "loss": "val_loss"}
+    states = {(run.variant, run.seed): run.state for run in read_runs(tmp_path, columns)}
+    assert states.pop(("deep", 2)) == state
+    assert set(states.values()) == {"finished"}
+    (tmp_path / "deep-s2.log").write_text("number of parameters: 10.65M\n" + told)
+    states = {(run.variant, run.seed): run.state for run in read_runs(tmp_path, columns)}
+    assert states[("deep", 2)] == "running", "it died before its first evaluation, or has not come to it"
+
+
+@pytest.mark.parametrize("content", ["", "step,val_loss\n", "step,train_loss\n10,2.0\n"])
+@pytest.mark.parametrize("form", ["{v}-s{s}.csv", "{v}/seed-{s}/metrics.csv"])
+def test_a_run_whose_file_holds_no_loss_has_not_ended(tmp_path: Path, form: str, content: str) -> None:
+    for (variant, seed), loss in LOSSES.items():
+        path = tmp_path / form.format(v=variant, s=seed)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content if (variant, seed) == ("deep", 2) else f"step,val_loss\n10,{loss}\n")
+    if form.endswith("{s}.csv"):
+        (tmp_path / "summary.csv").write_text("variant,mean\nbase,2.9\n")
+    runs = {(run.variant, run.seed): run for run in read_runs(tmp_path, {"loss": "val_loss"})}
+    assert {run: result.state for run, result in runs.items() if result.state != "finished"} == {("deep", 2): "running"}
+    assert runs.keys() == LOSSES.keys()
+
+
+def test_versions_of_which_the_last_was_begun_anew_are_refused(tmp_path: Path) -> None:
+    for (variant, seed), loss in LOSSES.items():
+        folder = tmp_path / variant / f"seed-{seed}"
+        for version in ("version_0", "version_1"):
+            (folder / version).mkdir(parents=True)
+        (folder / "version_0" / "metrics.csv").write_text(f"step,val_loss\n100,3\n200,2.95\n300,{loss}\n")
+        (folder / "version_1" / "metrics.csv").write_text("step,val_loss\n")
+    columns = {"loss": "val_loss", "run": "{variant}/seed-{seed}/version_*"}
+    again = tmp_path / "deep" / "seed-2" / "version_1" / "metrics.csv"
+    again.write_text("step,val_loss\n250,9.0\n")
+    with pytest.raises(
+        InputError, match="'deep' at seed 2, got a second one: step 250 behind step 300, and an end before"
+    ):
+        read_runs(tmp_path, columns)
+
+
+def test_a_trainer_whose_training_loss_became_nan_diverged(tmp_path: Path) -> None:
+    for (variant, seed), loss in LOSSES.items():
+        state = json.loads(trainer({10: loss}, summary=True))
+        if (variant, seed) == ("deep", 2):
+            state["log_history"].insert(2, {"loss": math.nan, "step": 15})
+        (tmp_path / f"{variant}-s{seed}").mkdir()
+        (tmp_path / f"{variant}-s{seed}" / "trainer_state.json").write_text(json.dumps(state))
+    states = {(run.variant, run.seed): run.state for run in read_runs(tmp_path, {"loss": "eval_loss"})}
+    assert {run for run, state in states.items() if state != "finished"} == {("deep", 2)}
+
+
+def test_a_run_of_trackio_that_never_logged_the_metric_has_not_ended(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "project.db")) as opened:
+        opened.execute("CREATE TABLE metrics (id INTEGER PRIMARY KEY, run_name TEXT, step INTEGER, metrics TEXT)")
+        opened.execute("CREATE TABLE configs (id INTEGER PRIMARY KEY, run_name TEXT, config TEXT)")
+        for (variant, seed), loss in LOSSES.items():
+            logged = {"train": 3.0} if (variant, seed) == ("deep", 2) else {"val": loss}
+            values = (f"{variant}-s{seed}", 9, json.dumps(logged))
+            opened.execute("INSERT INTO metrics (run_name, step, metrics) VALUES (?, ?, ?)", values)
+        opened.commit()
+    columns = {"variant": "run_name", "run": "{variant}-s{seed}", "loss": "val"}
+    states = {(run.variant, run.seed): run.state for run in read_runs(tmp_path / "project.db", columns)}
+    assert {run for run, state in states.items() if state != "finished"} == {("deep", 2)}
+    assert states[("deep", 2)] == "running"
 
 
 def trainer(losses: dict[int, float], steps: int = 20, *, summary: bool = False) -> str:

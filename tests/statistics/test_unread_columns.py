@@ -51,13 +51,54 @@ def states(path: Path, **columns: str) -> dict[tuple[str, int], str]:
         ("fin", "correcte", "interrompue"),
         ("exit", "clean", "SIGTERM"),
         ("is_done?", "ja", "hung"),
+        ("reason", "Completed", "OOMKilled"),
+        ("exc_type", "", "KeyboardInterrupt"),
+        ("last_error", "", "torch.OutOfMemoryError"),
+        ("slurm_comment", "", "DUE TO TIME LIMIT"),
+        ("memo", "", "No space left on device"),
+        ("Статус", "завершено", "ошибка"),
+        ("结论", "正常", "异常"),
+        ("結果", "正常終了", "異常終了"),
+        ("결과", "완료", "실패"),
+        ("resultado", "terminado", "falló"),
+        ("esito", "completato", "interrotto"),
+        ("wynik", "zakończony", "przerwany"),
+        ("resultaat", "klaar", "mislukt"),
+        ("status", "", "boom"),
+        ("crashed", "", "x"),
+        ("done", "☑", "☐"),
+        ("notes", "", "DO NOT USE - wrong lr"),
+        ("备注", "", "作废，学习率写错"),
+        ("tags", "sweep1", "sweep1|debug|ignore"),
+        ("error", "False", "True"),
+        ("exit", "0", "1"),
+        ("num_nan_steps", "0", "312"),
+        ("keep", "yes", "no"),
+        ("is_outlier", "0", "1"),
+        ("exclude", "FALSE", "TRUE"),
+        ("converged", "True", "False"),
+        ("end_time", "2026-01-01 12:00", ""),
+        ("datetime_complete", "2026-01-01 12:00", "NaT"),
+        ("progress", "1.0", "0.62"),
+        ("pct_done", "100%", "62%"),
+        ("steps_done", "1000/1000", "620/1000"),
+        ("eta_seconds", "0", "5120"),
+        ("Grund", "", "Zeitüberschreitung"),
+        ("нотатка", "", "помилка CUDA"),
+        ("comment", "final", "WIP"),
+        ("remarks", "", "truncated at 60 %"),
+        ("comment", "", "still running"),
+        ("end_ts", "1767225600", "0"),
+        ("End", "2026-01-01T10:00:00", "Unknown"),
+        ("progress", '"1,0"', '"0,62"'),
+        ("early_stopped", "False", "True"),
     ],
 )
 def test_a_column_that_may_tell_a_bad_end_is_named(tmp_path: Path, column: str, well: str, badly: str) -> None:
     path = table(tmp_path / "runs.csv", column, well, badly)
     ranking = addnorm.rank(path)
     (said,) = (each for each in ranking.warnings if NOTE in each or "column of states" in each)
-    assert badly.replace(",", " ·") in said
+    assert (badly or column).strip('"').replace(", ", " · ") in str(said)
     assert all(value.counted for value in ranking["mine"].values)
     assert any(NOTE in each for each in addnorm.noise(path).warnings) == (NOTE in said)
     told = addnorm.rank(path, columns={"state": ""})
@@ -97,6 +138,16 @@ def test_an_answer_to_a_question_about_the_end_is_read(tmp_path: Path, column: s
         ("config", "kompakt", "komplex"),
         ("unstuck", "", "monitored"),
         ("language", "en", "ko"),
+        ("best_epoch", "28", "3"),
+        ("step_time_ms", "57.1", "93.0"),
+        ("is_best", "no", "yes"),
+        ("error", "0.31", "0.4"),  # a measure
+        ("warmup_steps", "100", "100"),
+        ("gpu", "0", "1"),
+        ("start_time", "10:00", ""),
+        ("log", "out/0/error.log", "out/1/error.log"),
+        ("checkpoint", "out/0/best.pt", "out/1/best.pt"),
+        ("config", '"{""ignore_index"": -100}"', '"{""ignore_index"": -1}"'),
     ],
 )
 def test_other_columns_are_not_named(tmp_path: Path, column: str, well: str, badly: str) -> None:
@@ -111,6 +162,107 @@ def test_beside_a_column_of_states_only_answers_are_named(tmp_path: Path) -> Non
     path = table(tmp_path / "runs.csv", "state,diverged", "finished,no", "finished,yes")
     (said,) = read_run_table(path).warnings
     assert "'diverged' ('yes')" in said
+
+
+@pytest.mark.parametrize(
+    ("cells", "words"),
+    [
+        ("finished,ignore this one", "ignore this one"),
+        ("finished,debug", "debug"),
+        ("finished,invalid", "invalid"),
+    ],
+)
+def test_words_that_set_a_run_aside_count_beside_a_state_too(tmp_path: Path, cells: str, words: str) -> None:
+    path = table(tmp_path / "runs.csv", "State,Notes", "finished,", cells)
+    (said,) = read_run_table(path).warnings
+    assert f"'Notes' ('{words}')" in said
+    named = [f"{v}-s{s},{x},{cells if (v, s) == CRASHED else 'finished,'}" for (v, s), x in LOSSES.items()]
+    path.write_text("\n".join(["Name,loss,State,Notes", *named]), encoding="utf-8")
+    assert words in " ".join(read_run_table(path, {"variant": "Name", "run": "{variant}-s{seed}"}).warnings)
+
+
+def by_variant(path: Path, column: str, cells: dict[str, str], further: str = "") -> Path:
+    rows = [f"{v},{s},{x},{cells[v]}{further}" for (v, s), x in LOSSES.items()]
+    path.write_text("\n".join([f"variant,seed,loss,{column}", *rows]) + "\n", encoding="utf-8")
+    return path
+
+
+def test_a_setting_is_the_same_for_all_runs_of_a_variant(tmp_path: Path) -> None:
+    for column, own in {
+        "keep": "no",
+        "use_bias": "False",
+        "pooling": "mean",
+        "tokens_B": "20",
+        "max_steps": "9",
+    }.items():
+        path = by_variant(tmp_path / "runs.csv", column, {"base": "", "mine": own})
+        assert read_run_table(path).warnings == (), column
+
+
+@pytest.mark.parametrize(
+    ("column", "well", "badly"),
+    [
+        ("tokens_B", "10.0", "4.1"),
+        ("n_batches", "4000", "1300"),
+        ("Schritte", "1000", "480"),
+        ("步数", "1000", "480"),
+        ("kimg", "25000", "11200"),
+        ("env_timesteps", "1000000", "400000"),
+        ("ksteps", "20", "8"),
+    ],
+)
+def test_a_count_that_differs_within_a_variant_is_named(tmp_path: Path, column: str, well: str, badly: str) -> None:
+    path = table(tmp_path / "runs.csv", column, well, badly)
+    (said,) = read_run_table(path).warnings
+    assert f"{column!r} ({well!r}, {badly!r})" in said
+    assert read_run_table(path, {"step": ""}).warnings == ()
+    counted = read_run_table(path, {"step": column})
+    assert {(run.variant, run.seed) for run in counted.runs if run.state != "finished"} == {CRASHED}
+
+
+@pytest.mark.parametrize(
+    ("columns", "well", "badly"),
+    [
+        ("epochs,current_epoch", "10,10", "10,4"),
+        ("num_steps,last_step", "5000,5000", "5000,1200"),
+        ("train_steps,completed_steps", "5000,5000", "5000,1200"),
+        ("training_iteration,done", "100,True", "16,True"),
+        ("epochs_run,best_epoch", "30,28", "11,3"),
+    ],
+)
+def test_steps_that_were_made_are_read_before_planned_ones(tmp_path: Path, columns: str, well: str, badly: str) -> None:
+    found = read_run_table(table(tmp_path / "runs.csv", columns, well, badly))
+    assert found.warnings != ()
+    assert str(found.warnings[0]).count("step") > 0
+
+
+@pytest.mark.parametrize("column", ["lr", "params_lr", "config/batch_size", "precision", "code_version", "n_layers"])
+def test_a_setting_that_differs_within_a_variant_is_named(tmp_path: Path, column: str) -> None:
+    (said,) = read_run_table(table(tmp_path / "runs.csv", column, "0.001", "0.01")).warnings
+    assert "differ in settings" in said
+    assert f"{column!r} ('0.001', '0.01')" in said
+    assert read_run_table(by_variant(tmp_path / "runs.csv", column, {"base": "1", "mine": "2"})).warnings == ()
+    assert read_run_table(table(tmp_path / "runs.csv", column, "1e-3", "0.001")).warnings == ()
+    named = read_run_table(table(tmp_path / "runs.csv", column, "1", "2"), {"variant": f"variant+{column}"})
+    assert named.warnings == ()
+
+
+def test_runs_that_end_before_what_was_planned_are_named(tmp_path: Path) -> None:
+    path = by_variant(tmp_path / "runs.csv", "step,max_steps", {"base": "1000,1000", "mine": "1000,2000"})
+    (said,) = read_run_table(path).warnings
+    assert "'max_steps' ('1000 / 2000')" in said
+    path = by_variant(tmp_path / "runs.csv", "step,max_steps", {"base": "999,1000", "mine": "990,1000"})
+    assert not any("max_steps" in said for said in read_run_table(path, {"ended": "all"}).warnings)
+    path = by_variant(tmp_path / "runs.csv", "step,max_epochs", {"base": "1000,1000", "mine": "1000,2000"})
+    assert read_run_table(path).warnings == (), "epochs are no steps"
+
+
+@pytest.mark.parametrize("word", ["mean", "std", "Mittelwert", "平均"])
+def test_a_row_that_sums_up_the_runs_of_a_variant_is_named(tmp_path: Path, word: str) -> None:
+    rows = [f"{v},{s + 1},{x}" for (v, s), x in LOSSES.items()] + [f"mine,{word},2.42"]
+    (tmp_path / "runs.csv").write_text("\n".join(["variant,run,loss", *rows]), encoding="utf-8")
+    (said,) = (each for each in read_run_table(tmp_path / "runs.csv", {"seed": ""}).warnings if "summary" in each)
+    assert f"'run' ('{word}')" in said
 
 
 def objects(tmp_path: Path, cells: Callable[[bool], object]) -> list[str]:
@@ -209,7 +361,23 @@ def test_a_log_of_two_runs_is_refused_and_a_resumed_one_is_read(
     assert {(run.variant, run.seed): run.loss for run in found} == LOSSES
 
 
-@pytest.mark.parametrize("column", ["val_loss", "eval_loss", "validation_loss", "val/loss", "test_loss"])
+@pytest.mark.parametrize(
+    "column",
+    [
+        *(
+            "val_loss",
+            "eval_loss",
+            "validation_loss",
+            "val/loss",
+            "test_loss",
+            "valLoss",
+            "dev_loss",
+            "loss_val",
+            "val_bpb",
+        ),
+        *("metrics.val_loss", "loss/validation", "验证损失", "heldout_nll", "eval_ppl", "Val-Loss"),
+    ],
+)
 def test_a_held_out_loss_beside_the_one_that_is_ranked_is_named(tmp_path: Path, column: str) -> None:
     path = table(tmp_path / "runs.csv", column, "1.5", "1.6")
     (said,) = read_run_table(path).warnings

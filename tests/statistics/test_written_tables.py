@@ -215,6 +215,23 @@ def test_one_number_or_name_in_two_spellings(tmp_path: Path, one: str, other: st
     assert f": {one!r} and {other!r}. They" in said
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "alike"),
+    [
+        ("lr=0.1 norm=rms", "norm=rms lr=0.1", True),
+        ("lr=1e-3", "lr=0.001", True),
+        ('{"norm": "rms", "lr": 0.1}', "{'lr': 0.1, 'norm': 'rms'}", True),
+        ('{"lr":0.1}', '{"lr": 0.10}', True),
+        ("lr=0.1 norm=rms", "lr=0.1 norm=layer", False),
+        ("12 layers 6 heads", "6 layers 12 heads", False),
+    ],
+)
+def test_settings_in_another_order_or_notation(tmp_path: Path, one: str, other: str, alike: bool) -> None:
+    rows = [{"variant": name, "seed": seed, "loss": 2.5} for name in (one, other) for seed in (0, 1)]
+    (tmp_path / "runs.json").write_text(json.dumps(rows), encoding="utf-8")
+    assert ("differ in capitals" in " ".join(addnorm.rank(tmp_path / "runs.json").warnings)) == alike
+
+
 @pytest.mark.parametrize("name", ["runs.csv.bz2", "runs.tex", "study.yaml"])
 def test_a_file_of_another_form(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
     (tmp_path / name).write_text(HEADER + PLAIN, encoding="utf-8")

@@ -28,6 +28,18 @@ _OF_WORD: dict[str, Direction] = {
 }
 _COUNTED = "tok(?:en)?|sample|example|step|it(?:er)?|request|flop|image|img|frame|batch(?:e)?|seq(?:uence)?"
 _RATE = re.compile(rf"(?:{_COUNTED})s?(?:/|[ _]?per[ _]?)(?:s|sec|second)s?", re.IGNORECASE)
+_TURNED = (
+    "neg negative negated minus reduction reduced improvement improved gain saved saving savings decrease "
+    "drop inverse inv reciprocal"
+)
+"""Words that turn a measure around, as in `neg_mean_squared_error`."""
+_OTHER_UNITS = (
+    "bit bits bpb bpc bpw byte bytes char chars character characters word words base2 log2 log10 percent milli mnat mnats mse "
+    "mae l1 l2 huber hinge dice triplet focal kl reward policy value critic actor relative rel ratio normalized normalised "
+    "scaled squared regression recon reconstruction contrastive aux ctc "
+    "vq dpo ppo sft adv adversarial gan bce sum total"
+)
+"""In the name of a loss: it is not in nats per token."""
 _UNITS = {"bpb": "bits per byte", "bpc": "bits per character", "bpw": "bits per word"}
 
 
@@ -71,13 +83,22 @@ def measure_of(name: str, direction: Direction | None = None, unit: str | None =
     # The last word tells, `edit_accuracy` is no edit distance; but a loss is one whatever it is of.
     has_loss = not set(_LOSSES.split()).isdisjoint(words)
     meant = "lower" if has_loss else next((_OF_WORD[word] for word in reversed(words) if word in _OF_WORD), None)
-    if direction is None and (_RATE.search(name) or meant == "higher"):
+    turned = meant == "lower" and (
+        not set(_TURNED.split()).isdisjoint(words) or re.match(r"\s*(?:1\s*)?[-−]", name) is not None
+    )
+    if direction is None and (_RATE.search(name) or meant == "higher" or turned):
         raise InputError(
             f"{name}: expected a loss, or a direction for another number, got neither. With addnorm rank, give --direction "
             "higher if higher is better, or --direction lower; addnorm trend compares losses alone."
         )
+    told_otherwise = (
+        not set(_OTHER_UNITS.split()).isdisjoint(words)
+        or re.search(r"[%×]|\bx\d|_x\d|\d[e^]", name.casefold()) is not None
+    )
     known = (
-        NATS if has_loss and direction != "higher" else next((_UNITS[word] for word in words if word in _UNITS), None)
+        NATS
+        if has_loss and direction != "higher" and not told_otherwise
+        else next((_UNITS[word] for word in words if word in _UNITS), None)
     )
     return Metric(
         name=name,

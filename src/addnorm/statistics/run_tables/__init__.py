@@ -8,7 +8,6 @@ there are any; all other columns are ignored. With steps, a run may have several
 
 import math
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +15,8 @@ from pathlib import Path
 from addnorm.errors import InputError
 from addnorm.statistics.result import Result
 from addnorm.statistics.run_tables.columns import COSTS, Names, RunRow, columns_from
-from addnorm.statistics.run_tables.endings import NOT_ENDED, Run, results_of, tells_states
+from addnorm.statistics.run_tables.doubts import doubts
+from addnorm.statistics.run_tables.endings import NOT_ENDED, Run, last_of, results_of, tells_states
 from addnorm.statistics.run_tables.event_folder import holds_events, read_folder
 from addnorm.statistics.run_tables.files import SUFFIXES, form_of, holds_list
 from addnorm.statistics.run_tables.logs import holds_logs
@@ -242,33 +242,18 @@ def _rows(source: Source, names: Names) -> tuple[list[RunRow], str | None, list[
         if is_in_memory(source)
         else read_any(Path(source), names)  # type: ignore[arg-type]
     )
-    notes = _unread_endings(rows)
+    notes = doubts(rows, names)
     if not tells_states(words := [row.state for row in rows]) and not names.state:
         rows = [row if row.state is None else replace(row, state=None) for row in rows]
         unknown = list(dict.fromkeys(str(word) for word in words if not is_missing(word)))
         # Fractions are a number of a column of that name, such as the loss `valid`.
-        if len(unknown) > 1 and not all(re.fullmatch(r"-?\d*\.\d+", word) for word in unknown):
+        if len(unknown) + any(map(is_missing, words)) > 1 and not all(
+            re.fullmatch(r"-?\d*\.\d+", word) for word in unknown
+        ):
             notes.append(say("states_unknown", words=listed("comma", unknown[:_SHOWN])))
     if rows and rows[0].held_out is not None:
         notes.append(say("held_out_unread", column=rows[0].held_out, loss=names.loss))
-    data = dict.fromkeys(str(row.data) for row in rows if not is_missing(row.data))
-    if len(data) > 1 and not any(f"={each}" in str(row.variant) for row in rows[:1] for each in data):
-        notes.append(say("data_differ", data=listed("comma", list(data)[:_SHOWN])))
     return rows, separator, notes
-
-
-def _unread_endings(rows: Sequence[RunRow]) -> list[Sentence]:
-    """Columns that are not read and may tell that some runs ended badly; one that says the same of all is a setting."""
-    words: dict[str, Counter[str]] = {}
-    for row in rows:
-        for column, word in row.unread.items():
-            words.setdefault(column, Counter())[word] += 1
-    named = []
-    for column, told in list(words.items())[:_SHOWN]:
-        if len(told) > 1 or told.total() < len(rows):
-            shown = listed("comma", map(_shortened, list(told)[:_SHOWN]))
-            named.append(say("ending_unread_of", column=repr(column), words=shown))
-    return [say("endings_unread", columns=listed("semicolon", named))] if named else []
 
 
 def _runs(rows: Sequence[RunRow], separator: str | None, names: Names) -> list[Run]:
@@ -279,35 +264,7 @@ def _runs(rows: Sequence[RunRow], separator: str | None, names: Names) -> list[R
     for place, row in enumerate(rows):
         run = _run(replace(row, seed=place) if unnumbered and row.seed is None else row, names, notations)
         by_cell.setdefault((run.variant, run.seed), []).append(run)
-    return [_last(steps) for steps in by_cell.values()]
-
-
-def _last(rows: Sequence[Run]) -> Run:
-    """The row of a run's last loss, with the state that its last row tells."""
-    if len(rows) == 1:
-        return rows[0]
-    if 0 < len(without := [run for run in rows if run.step is None]) < len(rows):
-        run = without[0]
-        raise InputError(
-            f"{run.where}: expected the step of the row, as other rows of variant {run.variant!r} at seed {run.seed} have, got "
-            "none. Write it, or remove the row."
-        )
-    at_step: dict[float | None, Run] = {}
-    # Rows of one step hold other numbers in some loggers: Lightning's one for training, and one for validation.
-    counted = [run for run in rows if run.step is None or run.loss is not None] or rows[-1:]
-    for run in counted:
-        first = at_step.setdefault(run.step, run)
-        if first is not run or (run.step is None and len(counted) > 1):
-            step = "" if run.step is None else f" at step {run.step:.10g}"
-            advice = "last row of each run" if run.step is None else "row of the run that ended"
-            raise InputError(
-                f"{rows[1].where if run.step is None else run.where}: expected one run of variant {run.variant!r} at seed "
-                f"{run.seed}{step}, got a second one after {first.where}. Keep the {advice}. If they differ in a setting, "
-                "name its column too: variant=model+NAME."
-            )
-    ordered = sorted(rows, key=lambda run: run.step or 0.0)
-    with_loss = [run for run in ordered if run.loss is not None]
-    return replace((with_loss or ordered)[-1], state=ordered[-1].state)
+    return [last_of(steps) for steps in by_cell.values()]
 
 
 def _notations(rows: Sequence[RunRow], separator: str | None) -> dict[str, Notation]:
@@ -317,7 +274,22 @@ def _notations(rows: Sequence[RunRow], separator: str | None) -> dict[str, Notat
     for name in _AMOUNTS:
         cells = (cell for row in rows if isinstance(cell := getattr(row, name), str) and not cell.isdigit())
         notations[name] = Notation.beside(cells, of_losses)
+        _require_one_reading(rows, name, notations[name])
     return notations
+
+
+def _require_one_reading(rows: Sequence[RunRow], name: str, notation: Notation) -> None:
+    """Refuse `1.000` beside `500`, which may be a thousand beside five hundred, or one."""
+    cells = {
+        cell: row for row in reversed(rows) if isinstance(cell := getattr(row, name), str) and not is_missing(cell)
+    }
+    grouped = [cell for cell in cells if re.fullmatch(r"[1-9]\d{0,2}(?:\.\d{3})+", cell)]
+    whole = [cell for cell in cells if re.fullmatch(r"\d{3}", cell)]
+    if notation.decimal == "." and grouped and whole and len(grouped) + sum(map(str.isdigit, cells)) == len(cells):
+        raise InputError(
+            f"{cells[grouped[0]].where}: expected a number in column {name!r}, got {grouped[0]!r} beside {whole[0]!r}. A point "
+            "may be a decimal mark or separate thousands: write 1000 or 1.0."
+        )
 
 
 def _run(row: RunRow, names: Names, notations: Mapping[str, Notation]) -> Run:

@@ -1,8 +1,8 @@
 """Names of the columns that are read, and the cells of one row by what they mean."""
 
 import re
-from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -13,38 +13,46 @@ COSTS = ("size", "compute", "throughput")
 ITEMS = ("item", "document", "task")
 OPTIONAL = ("state", "step", "run", "ended", *COSTS, *ITEMS)
 COLUMNS = (*REQUIRED, *OPTIONAL)
-_STATES = "state status run_state run_status job_state job_status outcome info.status 状态"
-_STEPS = (
-    "step _step global_step trainer/global_step train/global_step iteration steps iter iters iterations global_steps "
-    "train_step train_steps training_step training_steps num_steps n_steps step_# step_count current_step last_step final_step "
-    "completed_steps steps_completed n_iter update updates num_updates samples_seen tokens_seen consumed_samples "
-    "consumed_tokens tokens_trained total_steps total_tokens train_tokens num_tokens epoch epochs current_epoch last_epoch "
-    "final_epoch completed_epochs num_epochs"
+_STATES = (
+    "state status run_state run_status job_state job_status outcome info.status 状态 状態 ステータス 상태 "
+    "статус состояние zustand estado stato statut état durum stan"
 )
+_STEPS = (
+    "step _step global_step trainer/global_step train/global_step iteration iter train_step training_step training_iteration "
+    "step_# step_count current_step last_step final_step completed_steps steps_completed global_steps n_iter optimizer_steps "
+    "steps iters iterations train_steps training_steps num_steps n_steps update updates num_updates num_timesteps "
+    "timesteps_total total_timesteps samples_seen tokens_seen consumed_samples consumed_tokens tokens_trained total_steps "
+    "total_tokens train_tokens num_tokens epoch current_epoch last_epoch final_epoch completed_epochs epochs_run "
+    "epochs_trained epochs num_epochs"
+)
+"""Names of what a run did stand before those that may be of what was planned."""
 _STATE_NAMES, _STEP_NAMES = tuple(_STATES.split()), tuple(_STEPS.split())
 _ANSWERED = {
     "finished completed done is_finished is_done": ("finished", "unfinished"),
     "crashed failed killed exit_code exitcode return_code returncode": ("failed", "finished"),
     "diverged is_diverged is_nan has_nan": ("diverged", "finished"),
+    "complete is_complete is_completed ended is_ended has_finished": ("finished", "unfinished"),
     "success succeeded successful ok is_ok passed valid is_valid alive": ("finished", "failed"),
     "aborted oom is_oom timed_out preempted cancelled canceled interrupted has_failed is_failed has_error has_crashed rc "
     "exit_status": ("failed", "finished"),
 }
-_ENDINGS = {name: states for names, states in _ANSWERED.items() for name in names.split()}
+ENDINGS = {name: states for names, states in _ANSWERED.items() for name in names.split()}
 """The state of a run by yes (or a code other than 0) and by no (or 0), in a column of that name."""
-_STATE_LIKE = re.compile(rf"(?:^|[/.])(?:{'|'.join(_ENDINGS)})$|(?:^|[_/.])(?:state|status)$")
+_STATE_LIKE = re.compile(rf"(?:^|[/.])(?:{'|'.join(ENDINGS)})$|(?:^|[_/.])(?:state|status)$")
 """Another name of such a column: `sys/failed`, `trial.status`, `slurm_state`."""
 _YES, _NO = ("true", "yes", "y", "t", "1", "1.0"), ("false", "no", "n", "f", "0", "0.0", "0:0")
-_NO_RUNS = {"", "unnamed:_0", *_STATE_NAMES, *_STEP_NAMES, *_ENDINGS}
+_NO_RUNS = {"", "unnamed:_0", *_STATE_NAMES, *_STEP_NAMES, *ENDINGS}
 _CODES = re.compile("code|^rc$|exit_status")
-_HELD_OUT = [f"{part}{mark}loss" for mark in "_/" for part in ("val", "eval", "valid", "validation", "test")]
+_HELD_OUT = re.compile(
+    r"(?:^|[^a-z])(?:val|valid|validation|eval|evaluation|test|dev|held_?out)(?:[^a-z]|$)|验证|测试|检验|検証|평가"
+)
+_A_LOSS = re.compile(r"(?:^|[^a-z])(?:loss|nll|ce|xent|ppl|perplexity|bpb|bpc)(?:[^a-z]|$)|损失|困惑度|損失|손실")
 _MOST_SHOWN = 24
 """Columns that a message names."""
 _USUAL_NAMES = {
     "item": ("item", "item_id", "doc_id", "question_id"),
     "document": ("document",),
     "task": ("task",),
-    "data": ("dataset", "dataset_name", "data", "corpus", "eval_dataset", "val_dataset", "tokenizer", "vocab_size"),
     "size": ("size",),
     "compute": ("compute", "flops", "total_training_flops"),
     "throughput": ("throughput", "tokens_per_second", "throughput/tokens_per_second"),
@@ -202,10 +210,25 @@ class Names:
         if self.run is None or (self.variant in header and "{variant}" in self.run):
             return {}
         read = {self.variant, self.seed, self.state, self.step}
-        others = [each for each in header if each not in read and _folded(each) not in _NO_RUNS]
+        others = [each for each in header if each not in read and folded(each) not in _NO_RUNS]
         # W&B's export of a chart has the extremes of a group of runs beside each value.
         others = [each for each in others if not (each.endswith(("__MIN", "__MAX")) and each[:-5] in header)]
-        return {column: parts for column in others if (parts := self.matched(column)) is not None}
+        runs = {column: parts for column in others if (parts := self.matched(column)) is not None}
+        near = "{seed}" in self.run and [each for each in others if each not in runs and self._nearly(each)]
+        if runs and near:
+            raise InputError(
+                f"columns: expected names of the form {self.run!r}, got {', '.join(map(repr, near))} beside "
+                f"{next(iter(runs))!r}. Write them alike, or leave out those that are no runs."
+            )
+        return runs
+
+    def _nearly(self, column: str) -> bool:
+        """True for a column's name that has the form but for capitals and marks, or that pandas gave to a second one."""
+        plain = re.sub(r"\.\d+$", "", column)
+        form = re.sub(r"[\s_.-]+", "_", (self.run or "").casefold())
+        if plain != column and self.matched(plain) is not None:
+            return True
+        return replace(self, run=form).matched(re.sub(r"[\s_.-]+", "_", column.casefold())) is not None
 
     def optional(self, known: Mapping[str, Any] | tuple[str, ...], where: str) -> dict[str, str]:
         """The columns of states, steps and what else is read that are there.
@@ -216,9 +239,8 @@ class Names:
         read = {}
         further = ((name, given, _USUAL_NAMES[name]) for name, given in self.further.items())
         usual_names = (
-            ("state", self.state, _STATE_NAMES + tuple(_ENDINGS)),
+            ("state", self.state, _STATE_NAMES + tuple(ENDINGS)),
             ("step", self.step, _STEP_NAMES),
-            ("data", None, _USUAL_NAMES["data"]),
             *further,
         )
         for name, given, usual in usual_names:
@@ -227,11 +249,11 @@ class Names:
                     raise missing({name: given}, known, where)
                 read[name] = given
             elif given is None:
-                by_name = {_folded(column): column for column in known if column not in self.required.values()}
+                by_name = {folded(column): column for column in known if column not in self.required.values()}
                 there = [by_name[each] for each in usual if each in by_name]
                 if name == "state" and not there:
-                    there = [column for folded, column in by_name.items() if _STATE_LIKE.search(folded)]
-                if name == "state" and there[1:] and _folded(there[1]) in _STATE_NAMES:
+                    there = [column for each, column in by_name.items() if _STATE_LIKE.search(each)]
+                if name == "state" and there[1:] and folded(there[1]) in _STATE_NAMES:
                     raise InputError(
                         f"{where}: expected one column of states, got {there[0]!r} and {there[1]!r}. Name the one that tells "
                         "which runs have ended with --columns state=NAME, or leave both out with state=."
@@ -240,27 +262,28 @@ class Names:
                     read[name] = there[0]
         return read
 
-    def unread(self, known: Sequence[str], read: Mapping[str, str]) -> list[str]:
-        """Columns that may tell how a run ended and are not read: all, or beside a column of states those that answer one
-        question. Empty if the user named the column of states, or said that the table has no such column."""
-        if self.state is not None:
-            return []
-        others = [column for column in known if column and column not in read.values()]
-        return others if "state" not in read else [each for each in others if _last_part(each) in _ENDINGS]
+    @property
+    def asks_endings(self) -> bool:
+        """False if the user named the column of states, or said that the table has none."""
+        return self.state is None
 
-    def held_out(self, known: Container[str]) -> str | None:
+    def held_out(self, known: Iterable[str]) -> str | None:
         """A column of held-out losses beside the column `loss`, which nobody named and which may be that of training."""
-        return None if self.loss_named else next((each for each in _HELD_OUT if each in known), None)
+        return (
+            None
+            if self.loss_named
+            else next((each for each in known if _HELD_OUT.search(folded(each)) and _A_LOSS.search(folded(each))), None)
+        )
 
 
 @lru_cache(maxsize=4096)
-def _folded(column: str) -> str:
+def folded(column: str) -> str:
     parted = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", column) if any(map(str.islower, column[:1] + column[-1:])) else column
     return parted.casefold().replace(" ", "_").replace("-", "_").rstrip("?")
 
 
-def _last_part(column: str) -> str:
-    return re.split("[/.]", _folded(column))[-1]
+def last_part(column: str) -> str:
+    return re.split("[/.]", folded(column))[-1]
 
 
 def ending(column: str, cell: object) -> object:
@@ -270,9 +293,9 @@ def ending(column: str, cell: object) -> object:
         >>> ending("Crashed", "True"), ending("exit_code", 137), ending("status", "ok")
         ('failed', 'failed', 'ok')
     """
-    name, word = _last_part(column), str(cell).strip().casefold()
+    name, word = last_part(column), str(cell).strip().casefold()
     answers = word in (*_YES, *_NO) or (_CODES.search(name) and re.fullmatch(r"-?\d+(?::\d+)?", word))
-    if (states := _ENDINGS.get(name)) is None or not answers:
+    if (states := ENDINGS.get(name)) is None or not answers:
         return cell
     return states[word in _NO]
 
@@ -323,6 +346,7 @@ class RunRow:
     """None if no column holds states."""
     step: object = None
     """None if no column holds steps."""
+    step_column: str | None = None
     size: object = None
     """None if no column holds sizes; so the others."""
     compute: object = None
@@ -330,8 +354,7 @@ class RunRow:
     item: object = None
     document: object = None
     task: object = None
-    data: object = None
     unread: Mapping[str, str] = field(default_factory=dict)
-    """Cells that may tell that the run ended badly, by columns that are not read."""
+    """Cells that may speak against counting the run, by columns that are not read."""
     held_out: str | None = None
     """Column of held-out losses beside one that may be of training."""

@@ -44,7 +44,7 @@ def read_folder(folder: Path, names: Names) -> tuple[list[Run], str, list[Senten
         for file in sorted(files, key=lambda file: (file.start, file.path.name)):
             if tag in file.last:
                 newest = file.last[tag].after(newest, repeats=True)
-        if newest is None:
+        if newest is None and not is_run(name, names, folder):
             continue
         if names.run is not None and len(by_run) > 1 and names.matched(name) is None:
             left_out.append(name)
@@ -55,6 +55,9 @@ def read_folder(folder: Path, names: Names) -> tuple[list[Run], str, list[Senten
                 f"{folder / name}: expected one run of variant {variant!r} at seed {seed}, got a second one beside {other}. "
                 "Keep the folder of the run that ended."
             )
+        if newest is None:
+            runs.append(Run(where=str(folder / name), variant=variant, seed=seed, loss=None, state="unfinished"))
+            continue
         step = None if names.step == "" else newest.step
         runs.append(Run(where=str(folder / name), variant=variant, seed=seed, loss=newest.value, step=step))
         if newest.replaced is not None:
@@ -66,6 +69,15 @@ def read_folder(folder: Path, names: Names) -> tuple[list[Run], str, list[Senten
             say("folders_left_out", count=len(left_out), runs=listed("comma", left_out[:3]), form=names.run or "")
         )
     return runs, tag, notes
+
+
+def is_run(name: str, names: Names, folder: Path) -> bool:
+    """True for a folder that is named as a run."""
+    try:
+        run_named(name, names, folder)
+    except InputError:
+        return False
+    return True
 
 
 def _is_copy(file: EventFile, other: EventFile) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 from addnorm.errors import InputError
 from addnorm.fields import flat_fields
 from addnorm.statistics.run_tables.columns import Names, RunRow, ending, missing
-from addnorm.statistics.run_tables.endings import may_tell_a_bad_end
+from addnorm.statistics.run_tables.doubts import kept
 from addnorm.statistics.run_tables.numerals import is_missing, stripped
 
 SEPARATED = (".csv", ".tsv", ".txt", ".md")
@@ -145,7 +145,7 @@ def _separated(text: str, path: Path, names: Names, usual: str) -> tuple[list[Ru
             _require_once(wide, header, where)
             places = {} if wide else _places(header, names, where, after=records)
             read = {name: header[place] for name, place in places.items()}
-            unread = {each: header.index(each) for each in names.unread(header, read)}
+            unread = {each: place for place, each in enumerate(header[:width]) if each and each not in read.values()}
             held_out = names.held_out(header)
         elif (spelled := names.spelled(cells)) != header and not _is_rule(cells):
             if cells[0].startswith("#") and len(cells) != len(header):
@@ -166,7 +166,8 @@ def _separated(text: str, path: Path, names: Names, usual: str) -> tuple[list[Ru
             known: dict[str, Any] = {name: cells[place] for name, place in places.items()}
             if "state" in known:
                 known["state"] = ending(header[places["state"]], known["state"])
-            rows.append(RunRow(where, **known, unread=_bad_ends(unread, cells), held_out=held_out))
+            known["step_column"] = read.get("step")
+            rows.append(RunRow(where, **known, unread=kept(unread, cells, read, names), held_out=held_out))
     if header is None:
         raise InputError(f"{path}, line 1: expected the names of the columns, got an empty file.")
     return rows, separator
@@ -233,14 +234,19 @@ def _is_rule(cells: Sequence[str]) -> bool:
 
 def _require_once(columns: Iterable[str], header: Sequence[str], where: str) -> None:
     for column in columns:
-        if header.count(column) > 1:
-            raise InputError(f"{where}: expected one column {column!r}, got {header.count(column)}. Remove the others.")
+        # pandas numbers the columns that a file has twice.
+        count = header.count(column) + (f"{column}.1" in header)
+        if count > 1:
+            raise InputError(f"{where}: expected one column {column!r}, got {count}. Remove the others.")
 
 
 def _of_runs(row: Mapping[str, Any], names: Names, wide: Mapping[str, Mapping[str, str]], where: str) -> list[RunRow]:
     """The runs of one row of a wide table, whose columns are runs; an empty cell is no run."""
     known = tuple(row)
-    further = _meant(names.optional(known, where), row)
+    read = names.optional(known, where)
+    further = _meant(read, row)
+    told_by = {*read.values(), names.variant, names.seed, *wide}
+    unread = kept({each: each for each in known if each and each not in told_by}, row, read, names)
     made = []
     for column, parts in wide.items():
         if is_missing(row[column]):
@@ -250,7 +256,7 @@ def _of_runs(row: Mapping[str, Any], names: Names, wide: Mapping[str, Mapping[st
         told.update(parts)
         if lacking := {name: getattr(names, name) for name, value in told.items() if value is None}:
             raise missing(lacking, known, where)
-        made.append(RunRow(f"{where}, column {column!r}", **{**further, **told, "loss": row[column]}))
+        made.append(RunRow(f"{where}, column {column!r}", **{**further, **told, "loss": row[column]}, unread=unread))
     return made
 
 
@@ -290,19 +296,16 @@ def rows_of_object(record: Any, names: Names, where: str) -> list[RunRow]:
     if lacking := names.lacking(cells):
         raise missing(lacking, cells, where)
     read = {**names.required, **names.optional(cells, where)}
-    unread = {name: name for name in names.unread(tuple(cells), read)}
-    return [RunRow(where, **_meant(read, cells), unread=_bad_ends(unread, cells), held_out=names.held_out(cells))]
-
-
-def _bad_ends(unread: Mapping[str, Any], cells: Any) -> dict[str, str]:
-    """Cells that may tell that a run ended badly, in words or as an answer to the name of their column."""
-    words = ((name, cells[place], ending(name, cells[place])) for name, place in unread.items())
-    return {name: str(cell) for name, cell, word in words if isinstance(word, str) and may_tell_a_bad_end(word)}
+    unread = {name: name for name in cells if name and name not in read.values()}
+    return [
+        RunRow(where, **_meant(read, cells), unread=kept(unread, cells, read, names), held_out=names.held_out(cells))
+    ]
 
 
 def _meant(columns: Mapping[str, str], cells: Mapping[str, Any]) -> dict[str, Any]:
     """The cells of a row by what they mean."""
     made = {name: cells[column] for name, column in columns.items()}
+    made["step_column"] = columns.get("step")
     if "state" in made:
         made["state"] = ending(columns["state"], made["state"])
     return made

@@ -13,6 +13,7 @@ Differs from the source: nothing.
 """
 
 import re
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,13 @@ _NUMBER = re.compile(r"\b([a-z]\w*):(-?(?:\d+\.?\d*(?:e[+-]?\d+)?|nan|inf))(?:ms
 _NANOGPT = re.compile(r"^step (?P<step>\d+): train loss (?P<train>\S+), val loss (?P<val>\S+)$", re.MULTILINE)
 _NANOCHAT = re.compile(r"^Step (?P<step>\d+) \| (?P<name>Validation bpb|CORE metric): (?P<value>\S+)$", re.MULTILINE)
 _NANOCHAT_STEPS = re.compile(r"^step \d+/(?P<steps>\d+) \(", re.MULTILINE)
+_CRASHED = re.compile(
+    r"^(?:Traceback \(most recent call last\)|slurmstepd: error:|Killed$|(?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b)"
+    r"|CUDA out of memory|Segmentation fault|core dumped",
+    re.MULTILINE,
+)
+"""What a process that died leaves behind its last evaluation."""
+_NOT_A_NUMBER = re.compile(r"\bloss:?\s*[-+]?nan\b", re.IGNORECASE)
 _NAMES = {"Validation bpb": "val/bpb", "CORE metric": "core_metric"}
 _SUFFIXES = (".txt", ".log")
 
@@ -39,21 +47,30 @@ def holds_logs(folder: Path) -> bool:
     return folder.is_dir() and any(_evaluations(_text(path)) for path in log_files(folder)[:20])
 
 
-def read_logs(folder: Path, metric: str) -> list[tuple[str, dict[str, Any]]]:
+def read_logs(folder: Path, metric: str, is_run: Callable[[str], object]) -> list[tuple[str, dict[str, Any]]]:
     """The last evaluation of every log: its place, and the cells `run_name`, `state`, `step` and one per number.
 
-    Files without an evaluation (readmes, scripts) are passed over; one that begins a run and evaluates nothing is a run that
-    has not ended.
+    Files without an evaluation (readmes, scripts) are passed over; one that is named as a run, or tells of a crash, is a run
+    that has not ended. Where no last step is announced, so is one that crashed behind its last evaluation.
+
+    Args:
+        folder: of the logs.
+        metric: as the lines name it.
+        is_run: whether a name without suffix is that of a run.
 
     Raises:
         InputError: no log has the metric, or one holds two runs.
     """
     rows, known = [], set()
     for path in log_files(folder):
-        found = _evaluations(_text(path))
-        known |= {name for _, _, values in found for name in values}
+        text = _text(path)
+        found = _evaluations(text)
+        name = path.relative_to(folder).with_suffix("").as_posix()
+        known |= {each for _, _, values in found for each in values}
         with_metric = [each for each in found if metric in each[2]]
         if not found:
+            if is_run(name) or _CRASHED.search(text):
+                rows.append((str(path), {"run_name": name, "step": None, metric: None, "state": "unfinished"}))
             continue
         for (before, steps, _), (after, *_) in pairwise(found):
             # A resumed run goes on from its checkpoint; where no last step is announced, one that begins at the first again
@@ -64,8 +81,8 @@ def read_logs(folder: Path, metric: str) -> list[tuple[str, dict[str, Any]]]:
                     "its own."
                 )
         step, steps, values = (with_metric or found)[-1]
-        state = None if steps is None else "finished" if step >= steps else "unfinished"
-        cells = {"run_name": path.relative_to(folder).with_suffix("").as_posix(), "step": step, metric: None, **values}
+        state = _end_of(text) if steps is None else "finished" if step >= steps else "unfinished"
+        cells: dict[str, Any] = {"run_name": name, "step": step, metric: None, **values}
         rows.append((str(path), {**cells, "state": state}))
     if metric not in known:
         raise InputError(
@@ -75,9 +92,17 @@ def read_logs(folder: Path, metric: str) -> list[tuple[str, dict[str, Any]]]:
     return rows
 
 
+def _end_of(text: str) -> str | None:
+    """The state that a log tells behind its last evaluation."""
+    behind = text[max(line.end() for line in _NANOGPT.finditer(text)) :]
+    if _NOT_A_NUMBER.search(behind):
+        return "diverged"
+    return "unfinished" if _CRASHED.search(behind) else None
+
+
 def _text(path: Path) -> str:
     try:
-        return read_text(path)
+        return read_text(path).replace("\r\n", "\n")
     except InputError:
         return ""  # no text: not a log
 

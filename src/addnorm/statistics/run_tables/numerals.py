@@ -153,6 +153,11 @@ def _plain(value: object) -> object:
         return value
 
 
+def words_of(text: str) -> frozenset[str]:
+    """The words of a list that is written as text."""
+    return frozenset(text.split())
+
+
 def stripped(text: str) -> str:
     """The text without spaces and invisible characters at its ends."""
     return text.strip(_BLANK)

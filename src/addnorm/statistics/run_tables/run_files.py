@@ -9,6 +9,7 @@ Source: huggingface/transformers, `trainer.py`, `trainer_callback.py`; mlflow/ml
 Differs from the source: nothing.
 """
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,11 +20,13 @@ from addnorm.errors import InputError, did_you_mean
 from addnorm.fields import flat_fields
 from addnorm.statistics.run_tables import files as tables
 from addnorm.statistics.run_tables.columns import Names, RunRow
-from addnorm.statistics.run_tables.event_folder import run_named
+from addnorm.statistics.run_tables.event_folder import is_run, run_named
 
 _TABLES = (".csv", ".tsv", ".jsonl", ".ndjson")
 _STATE, _META = "trainer_state.json", "meta.yaml"
 _CHECKPOINT = re.compile(r"(?:^|/)checkpoint-\d+$")
+_NO_LOSS = "unfinished"
+"""State of a run in whose file the metric is not."""
 _STATUS = {"1": "RUNNING", "2": "SCHEDULED", "3": "FINISHED", "4": "FAILED", "5": "KILLED"}
 """MLflow's `RunStatus`."""
 
@@ -60,12 +63,18 @@ def read_run_files(folder: Path, names: Names) -> list[RunRow]:
         read, made = names if told else alone, []
         if names.loss not in columns and not told:
             # The same file of other runs has the metric: this one was not evaluated.
-            made = [RunRow(str(path), state="unfinished")] if same_name else []
+            made = (
+                [RunRow(str(path), state=_NO_LOSS)]
+                if same_name or is_run(path.relative_to(folder).with_suffix("").as_posix(), names, folder)
+                else []
+            )
         elif tables.form_of(path) in tables.SEPARATED:
             made = tables.read_rows(path, read)[0]
         else:
             for record in records:
                 made += tables.rows_of_object({**columns, names.loss: None, **record}, read, str(path))
+        if not made and not told and names.loss in columns:
+            made = [RunRow(str(path), state=_NO_LOSS)]
         if made and not told:
             within = path.parent if same_name else path.with_name(Path(re.sub(r"\.gz$", "", path.name)).stem)
             name = _CHECKPOINT.sub("", within.relative_to(folder).as_posix())
@@ -79,7 +88,10 @@ def read_run_files(folder: Path, names: Names) -> list[RunRow]:
             f"{folder}: expected a number {names.loss!r} in the files of its runs, got {', '.join(sorted(known)) or 'none'}."
             f"{did_you_mean(names.loss, known)} Name one with --columns loss=NAME."
         )
-    return rows
+    # A folder of another try of the same run may be as good as empty.
+    runs = [names.matched(str(row.variant)) if names.run else (row.variant, row.seed) for row in rows]
+    told_of = [run for run, row in zip(runs, rows, strict=True) if row.state != _NO_LOSS]
+    return [row for run, row in zip(runs, rows, strict=True) if row.state != _NO_LOSS or run not in told_of]
 
 
 def _newest(files: Sequence[Path]) -> list[Path]:
@@ -113,6 +125,9 @@ def _records(path: Path, names: Names) -> list[dict[str, Any]]:
         told = {**{name: None for record in history for name in record}, "state": "finished" if ended else "unfinished"}
         # What is evaluated anew at a step, such as the best checkpoint at the end, replaces what was there.
         logged = {record.get("step"): {**told, **record} for record in history if names.loss in record}
+        last = max((step for step in logged if step is not None), default=0)
+        if any(record.get("step", 0) > last and _is_nan(record.get("loss")) for record in history):
+            logged |= {step: {**cells, "state": "diverged"} for step, cells in logged.items()}
         return [*logged.values()] or [told]
     if tables.form_of(path) in tables.SEPARATED:
         return [dict.fromkeys(tables.header_of(path, names))]
@@ -123,6 +138,10 @@ def _records(path: Path, names: Names) -> list[dict[str, Any]]:
             raise InputError(f"{path}, line {number}: expected an object with names of numbers, got {line[:60]}.")
         records += [dict(flat_fields(record))] if record else []
     return records
+
+
+def _is_nan(loss: object) -> bool:
+    return isinstance(loss, float) and not math.isfinite(loss)
 
 
 def _of_mlflow(meta: Path, metric: str) -> list[dict[str, Any]]:

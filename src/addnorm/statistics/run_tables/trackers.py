@@ -48,7 +48,7 @@ def read_any(path: Path, names: Names) -> tuple[list[RunRow], str | None]:
     elif run_files(path) and not holds_logs(path):
         return read_run_files(path, names), None
     elif path.is_dir():
-        rows = read_logs(path, names.loss)
+        rows = read_logs(path, names.loss, lambda name: names.run is not None and names.matched(name))
         names = replace(names, variant="run_name" if names.variant == "variant" else names.variant)
         if names.run is None and not names.seed:
             # Runs without seeds have names that tell nothing, such as a hash: their folder is the variant.
@@ -141,7 +141,15 @@ def _of_trackio(opened: sqlite3.Connection, path: Path, metric: str) -> tuple[li
         known |= values.keys()
         if metric in values:
             rows[run, step] = {"run_name": name, **configs.get(run, {}), **values, "step": step}
-    return [(f"{path}, run {cells['run_name']} at step {step}", cells) for (_, step), cells in rows.items()], known
+    # A run that never logged the metric died before its first evaluation, or has not come to it.
+    begun = opened.execute(f"SELECT DISTINCT {by}, run_name FROM metrics ORDER BY id")
+    without = {run: name for run, name in begun if run not in {of for of, _ in rows}}
+    unfinished = [
+        (f"{path}, run {name}", {"run_name": name, **configs.get(run, {}), metric: None, "state": "unfinished"})
+        for run, name in without.items()
+    ]
+    logged = [(f"{path}, run {cells['run_name']} at step {step}", cells) for (_, step), cells in rows.items()]
+    return logged + unfinished, known
 
 
 def _numbers(values: dict[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -186,7 +186,7 @@ def _judged(path: Path, runs: Runs | None, chosen: Mapping[str, Any], baseline: 
         baselines=state.progress,
         decided=tuple(decided),
         recorded=sum(line["event"] == "run" for line in new_lines),
-        notes=notes,
+        notes=(*(() if runs is None else runs.warnings), *notes),
         next=_next(state),
     )
 
