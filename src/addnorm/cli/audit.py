@@ -73,8 +73,8 @@ class Options(PluginOption):
     """Count the directions of all parameters that change no output, by family: both methods for models of up to 5000 numbers,
     changes of basis on the graph at full size for others."""
     canonical: Path | None = None
-    """Write the canonical representative (gains folded, bases balanced, stream and units ordered), with a certificate: a
-    file, or for a Transformers model a folder that its class loads."""
+    """Write the canonical representative (gains folded, removable constants zero, bases balanced, stream and units ordered),
+    with a certificate: a file, or for a Transformers model a folder that its class loads."""
     quantise_ready: Path | None = None
     """Write the representative whose outputs change least under 4-bit weights among those that only change bases, with a
     certificate."""
