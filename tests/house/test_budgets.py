@@ -20,8 +20,8 @@ ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src" / "addnorm"
 SMALL = 40
 MOST = {
-    "lines without comments": 107820,  # wanted: 70500; rooms of new subjects since: 21300
-    "percent of files of at most 40 lines": 13.4,  # wanted: 8
+    "lines without comments": 107800,  # wanted: 70500; rooms of new subjects since: 21300
+    "percent of files of at most 40 lines": 13.0,  # wanted: 8
     "files in one folder": 25,
     "lines of the longest file": 400,
     "class names with several meanings": 0,
