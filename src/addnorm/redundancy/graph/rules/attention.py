@@ -16,7 +16,6 @@ _SUMS = (torch.ops.aten.add.Tensor, torch.ops.aten.add.Scalar)
 _DIFFERENCES = (torch.ops.aten.sub.Tensor, torch.ops.aten.sub.Scalar)
 
 
-@rule("scaled_dot_product_attention")
 def attention(
     call: OpCall,
     query: NodeValue,
@@ -59,6 +58,10 @@ def attention(
     one = selected(shift, len(value.shape) - 2, torch.tensor([0]))
     unit = reshaped(one, (1,) * (dims - len(one.shape)) + one.shape)
     return Output(broadcast(unit, call.shape))
+
+
+# Not as a decorator, which would hide from type checkers that `flex_attention` gets one output.
+rule("scaled_dot_product_attention")(attention)
 
 
 def _orthogonal(call: OpCall, query: NodeValue, key: NodeValue) -> None:
