@@ -25,9 +25,8 @@ from torch.nn import functional as F
 
 from addnorm.errors import InputError, UnknownName
 from addnorm.fields import JsonFields
-from addnorm.model.initialisation import generator_for
 from addnorm.model.scaling import rate_factors
-from addnorm.model.spec import ModelSpec
+from addnorm.model.spec import ModelSpec, generator_for
 from addnorm.model.transformer import Transformer
 from addnorm.optimization.optimizers import with_rates
 from addnorm.study.definition import Study, Training
@@ -236,11 +235,11 @@ def _measured(spec: ModelSpec, training: Training, steps: int, seed: int) -> Siz
 def _values_of(model: Transformer, tokens: Tensor) -> Mapping[str, Tensor]:
     """Outputs of all branches to the stream, the stream before the final norm, and the logits; in float64."""
     model.eval()
-    found: dict[str, Tensor] = {}
+    values: dict[str, Tensor] = {}
     counted: dict[str, int] = {}
 
     def keep(place: str, value: Tensor) -> None:
-        found.setdefault(
+        values.setdefault(
             place, value.detach().double()
         )  # replayed layers run again: their first pass is the site's own
 
@@ -255,9 +254,9 @@ def _values_of(model: Transformer, tokens: Tensor) -> Mapping[str, Tensor]:
     finally:
         for handle in handles:
             handle.remove()
-    stream = found.pop("stream")
+    stream = values.pop("stream")
     return {
-        **dict(sorted(found.items(), key=lambda item: counted[item[0]])),
+        **dict(sorted(values.items(), key=lambda item: counted[item[0]])),
         "stream": stream,
         "logits": logits.double(),
     }

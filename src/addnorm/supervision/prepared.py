@@ -21,7 +21,7 @@ from addnorm.model.spec import ModelSpec
 from addnorm.statistics.seeds_in_stages import SeedsInStages
 from addnorm.store import Damaged, StudyFolder, write_json
 from addnorm.store.study import COSTS
-from addnorm.study.definition import Study, Training
+from addnorm.study.definition import Study
 from addnorm.study.encoding import digest, encode
 from addnorm.study.executor import ExecutorSpec
 from addnorm.study.expansion import expand, fit_models, resolve_shards, run_name, validate
@@ -319,7 +319,8 @@ def resolve_budgets(study: Study, plan: Mapping[str, Any] | None = None) -> Stud
     for name in study.variants:
         own = study.training_of(name)
         steps = frozen.get((name, *own.budget.items()))
-        training[name] = _with_steps(own, _steps(study, name) if steps is None else steps)
+        steps = _steps(study, name) if steps is None else steps
+        training[name] = replace(own, steps=steps, tokens=None, flops=None, tokens_per_parameter=None)
     shared = next(iter(training.values()))
     return replace(
         study, training=shared, variant_training={name: own for name, own in training.items() if own != shared}
@@ -331,10 +332,6 @@ def _frozen_steps(plan: Mapping[str, Any]) -> dict[tuple[Any, ...], int]:
     known = plan.get("budgets", {})
     runs = {run["variant"]: run["steps"] for run in plan.get("runs", ())}
     return {(name, *known[name].items()): steps for name, steps in runs.items() if name in known}
-
-
-def _with_steps(training: Training, steps: int) -> Training:
-    return replace(training, steps=steps, tokens=None, flops=None, tokens_per_parameter=None)
 
 
 def _steps(study: Study, variant: str) -> int:

@@ -20,9 +20,8 @@ from torch import Tensor, nn
 from addnorm.data import Dataset, held_batches, train_batch
 from addnorm.errors import AddnormError, InputError
 from addnorm.model.forward_context import ACROSS_LAYERS
-from addnorm.model.initialisation import generator_for
 from addnorm.model.scaling import rate_factors
-from addnorm.model.spec import ModelSpec
+from addnorm.model.spec import ModelSpec, generator_for
 from addnorm.model.transformer import Transformer
 from addnorm.optimization.optimizers import with_rates
 from addnorm.study.definition import RunSpec
@@ -238,8 +237,8 @@ class Trainer:
         task = self.dataset.episodes
         if task is not None:
             measured["excess"] = measured["loss"] - task.optimum_loss
-        found = torch.cat(rows)
-        return measured, (self.ranks.gather_rows(found) if apart else found).numpy()
+        by_window = torch.cat(rows)
+        return measured, (self.ranks.gather_rows(by_window) if apart else by_window).numpy()
 
     def _evaluated(
         self, windows: np.ndarray, index: int, *, apart: bool

@@ -5,7 +5,7 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -154,7 +154,7 @@ def _reads(carrier: Carrier, layers: Sequence[str], tokens: Tensor, name: str) -
     for part in parts:
         counts[part.name] += 1
         number = counts[part.name]
-        unique.append(part if number == 1 else _renamed(part, f"{part.name}.{number}"))
+        unique.append(part if number == 1 else replace(part, name=f"{part.name}.{number}"))
     return RecordedReads(sources=tuple(names), parts=tuple(unique), shifts=tuple(shifts))
 
 
@@ -162,10 +162,6 @@ def _is_of(value: Tensor, shape: Sequence[int]) -> bool:
     """True if a value is the stream or a read of it. Coefficients of several streams are products with all of them side by
     side: they choose what is read, and are no branch."""
     return value.shape[-1] == shape[-1] and value.numel() == math.prod(shape)
-
-
-def _renamed(part: Part, name: str) -> Part:
-    return Part(name=name, read=part.read, contributions=part.contributions, sources=part.sources)
 
 
 def _like(source: Tensor, read: Tensor) -> Tensor:

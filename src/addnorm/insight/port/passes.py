@@ -182,15 +182,13 @@ def points(
         shapes: parameters of both models.
         real: positions that are compared.
     """
-    found = [*_of_modules(ours, theirs, pairs, shapes), *_of_attention(ours, theirs, real), *_of_joints(ours, theirs)]
-    found.append(
-        ComparedPoint(
-            at=ours.events.clock + 1, what="logits", ours="", theirs="", value=ours.logits, other=theirs.logits
-        )
+    logits = ComparedPoint(
+        at=ours.events.clock + 1, what="logits", ours="", theirs="", value=ours.logits, other=theirs.logits
     )
-    found.sort(key=lambda point: point.at)
+    inner = (*_of_modules(ours, theirs, pairs, shapes), *_of_attention(ours, theirs, real), *_of_joints(ours, theirs))
+    compared = sorted((*inner, logits), key=lambda point: point.at)
     if bool(real.all()):
-        return found
+        return compared
     chosen = partial(_chosen, real=real)
     return [
         ComparedPoint(
@@ -201,7 +199,7 @@ def points(
             value=chosen(point.value),
             other=chosen(point.other.reshape(point.value.shape)),
         )
-        for point in found
+        for point in compared
     ]
 
 

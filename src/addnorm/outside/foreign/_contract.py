@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from addnorm.errors import BrokenLaw
-from addnorm.model.initialisation import generator_for
+from addnorm.model.spec import generator_for
 from addnorm.study.foreign import ForeignModel, ForeignSpec
 from addnorm.testing.laws import rounding_of
 
@@ -55,7 +55,7 @@ def check_model(model: ForeignModel, spec: ForeignSpec) -> None:
         )
     if spec.objective == "causal":
         _check_causality(model, spec, tokens, logits, allowed)
-    _check_gradients(model, tokens, spec)
+    _check_gradients(model, tokens)
 
 
 def check_start(make: Callable[[int], ForeignModel], spec: ForeignSpec) -> None:
@@ -117,7 +117,7 @@ def _check_causality(model: nn.Module, spec: ForeignSpec, tokens: Tensor, logits
             )
 
 
-def _check_gradients(model: nn.Module, tokens: Tensor, spec: ForeignSpec) -> None:
+def _check_gradients(model: nn.Module, tokens: Tensor) -> None:
     losses = []
     for _ in range(2):
         with torch.random.fork_rng(devices=[]):

@@ -64,10 +64,10 @@ def rewrite_bytes(model: nn.Module) -> int:
     return sum(each.numel() for each in numbers) * (_widest(numbers) + _MAPS)
 
 
-def transfer_bytes(parameters: int, itemsize: int = 4) -> int:
+def transfer_bytes(parameters: int) -> int:
     """Estimate the memory of a rewrite that is transferred from a smaller model: the model, and its largest weights in
     float64."""
-    return 2 * parameters * itemsize
+    return 2 * parameters * 4
 
 
 def _widest(numbers: list[nn.Parameter]) -> int:

@@ -119,8 +119,6 @@ def _joined(values: Sequence[Any], dim: int, shape: tuple[int, ...]) -> Image | 
     if any(each is None or (each.base, each.rows) != (images[0].base, images[0].rows) for each in images):
         return None
     axis = dim % len(shape)
-    return None if axis in images[0].rows else replace(images[0], map=cache(lambda: _all_of(images, axis)))
-
-
-def _all_of(images: Sequence[Any], axis: int) -> Shift:
-    return concatenated([each.map() for each in images], axis)
+    if axis in images[0].rows:
+        return None
+    return replace(images[0], map=cache(lambda: concatenated([each.map() for each in images], axis)))

@@ -15,7 +15,7 @@ from addnorm.store import RunFolder
 from addnorm.store.claim import process_id
 from addnorm.store.files import disk_error
 from addnorm.supervision.executors import WORKER, ExecutorSpec, Work, WorkerState
-from addnorm.supervision.executors._adopting import AdoptedWorker, AdoptingExecutor, kill_session
+from addnorm.supervision.executors._adopting import AdoptingExecutor, kill_session
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +156,8 @@ class LocalExecutor(AdoptingExecutor[Child]):
         super().stop([run for run in runs if run.path not in self._asked])
         for run in runs:
             # One that is just starting cannot be reached before it has written its process id.
-            if self._worker(run).pid is not None or run.stop_path.exists():
+            worker = self.adopted[run.path] if run.path in self.adopted else self.jobs[run.path]
+            if worker.pid is not None or run.stop_path.exists():
                 self._asked.add(run.path)
 
     def _state(self, run: RunFolder, job: Child) -> WorkerState:
@@ -169,9 +170,6 @@ class LocalExecutor(AdoptingExecutor[Child]):
     def _kill(self, runs: Sequence[RunFolder]) -> None:
         for run in runs:
             self.jobs[run.path].kill()
-
-    def _worker(self, run: RunFolder) -> Child | AdoptedWorker:
-        return self.adopted[run.path] if run.path in self.adopted else self.jobs[run.path]
 
     def spawn(self, run_dir: Path, device: str | None) -> Child:
         """Start the worker command for one run.

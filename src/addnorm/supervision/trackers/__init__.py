@@ -30,10 +30,10 @@ class SentVerdicts:
 
     Example:
         >>> rows = ({"variant": "deep", "reference": "base", "verdict": "better", "difference": -0.5, "seeds": 3},)
-        >>> found = SentVerdicts(answer="deep is better than base.", comparisons=rows, runs=6)
-        >>> found.texts
+        >>> verdicts = SentVerdicts(answer="deep is better than base.", comparisons=rows, runs=6)
+        >>> verdicts.texts
         {'answer': 'deep is better than base.', 'verdict/deep - base': 'better'}
-        >>> found.numbers
+        >>> verdicts.numbers
         {'difference/deep - base': -0.5, 'seeds/deep - base': 3.0}
     """
 

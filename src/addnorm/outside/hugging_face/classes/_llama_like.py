@@ -1,6 +1,5 @@
 """Lines that Llama and Qwen2 share: pre-norm RMS, rotary positions with pairs as halves, SwiGLU, grouped queries."""
 
-from addnorm.outside.hugging_face.buffers import is_frequencies
 from addnorm.outside.hugging_face.classes import (
     ROPE_TYPE,
     SIZES,
@@ -10,7 +9,7 @@ from addnorm.outside.hugging_face.classes import (
     Ignored,
     lines,
 )
-from addnorm.outside.hugging_face.forms import HALVES
+from addnorm.outside.hugging_face.forms import HALVES, is_frequencies
 
 FIXED = {
     "objective": "causal",

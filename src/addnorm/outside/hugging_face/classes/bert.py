@@ -3,7 +3,6 @@
 Source: `modeling_bert.py` of Transformers 5.23; Devlin et al. 2018, arXiv:1810.04805.
 """
 
-from addnorm.outside.hugging_face.buffers import is_count
 from addnorm.outside.hugging_face.classes import (
     SIZES,
     CheckpointTensor,
@@ -13,6 +12,7 @@ from addnorm.outside.hugging_face.classes import (
     Ignored,
     lines,
 )
+from addnorm.outside.hugging_face.forms import is_count
 
 _LAYER, _THEIR_LAYER = "layers.{}", "bert.encoder.layer.{}"
 _BODY, _HIDDEN = f"{_LAYER}.attention.body", f"{_LAYER}.feedforward.body"

@@ -6,7 +6,6 @@ Source: `modeling_gpt2.py` of Transformers 5.23; https://github.com/openai/gpt-2
 from collections.abc import Mapping
 from typing import Any
 
-from addnorm.outside.hugging_face.buffers import is_mask, is_number
 from addnorm.outside.hugging_face.classes import (
     HAS_CLASS,
     OWN_TOKENIZER,
@@ -17,7 +16,7 @@ from addnorm.outside.hugging_face.classes import (
     Ignored,
     lines,
 )
-from addnorm.outside.hugging_face.forms import SAME, STACKED, Transposed
+from addnorm.outside.hugging_face.forms import SAME, STACKED, Transposed, is_mask, is_number
 
 _LAYER, _THEIR_LAYER = "layers.{}", "transformer.h.{}"
 _BODY, _HIDDEN = f"{_LAYER}.attention.body", f"{_LAYER}.feedforward.body"

@@ -4,7 +4,6 @@ Source: `modeling_gpt_neox.py` of Transformers 5.23; Black et al. 2022, arXiv:22
 Differs from the source: nothing.
 """
 
-from addnorm.outside.hugging_face.buffers import is_frequencies, is_mask, is_number
 from addnorm.outside.hugging_face.classes import (
     HAS_CLASS,
     OWN_TOKENIZER,
@@ -16,7 +15,7 @@ from addnorm.outside.hugging_face.classes import (
     Ignored,
     lines,
 )
-from addnorm.outside.hugging_face.forms import StackedByHead
+from addnorm.outside.hugging_face.forms import StackedByHead, is_frequencies, is_mask, is_number
 
 _LAYER, _THEIR_LAYER = "layers.{}", "gpt_neox.layers.{}"
 _BODY, _HIDDEN = f"{_LAYER}.attention.body", f"{_LAYER}.feedforward.body"

@@ -204,7 +204,7 @@ def mul(call: OpCall, first: NodeValue | Number, second: NodeValue | Number = -1
         call.demand_unchanged(second)
         # Masked entries do not shift as `shift` says, so the two terms of `_both` are wrong for them: one factor is
         # held.
-        first = _renewed(call, first)
+        first = first.updated(call.current)
     factor = _factor(second)
     masked = first.masked
     if masked is not None and (factor is None or (masked.hides and not masked.times(factor).hides)):
@@ -273,10 +273,6 @@ def _zeros(known: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor | None:
     """Entries at which known zeros and ones are zero; None for other numbers."""
     zeros = known == 0
     return zeros.expand(shape) if bool(zeros.any()) and bool((zeros | (known == 1)).all()) else None
-
-
-def _renewed(call: OpCall, value: NodeValue) -> NodeValue:
-    return value.updated(call.current)
 
 
 def _inverse(call: OpCall, value: NodeValue | Number) -> NodeValue | Number:

@@ -16,7 +16,6 @@ _SUMS = (torch.ops.aten.add.Tensor, torch.ops.aten.add.Scalar)
 _DIFFERENCES = (torch.ops.aten.sub.Tensor, torch.ops.aten.sub.Scalar)
 
 
-@rule("scaled_dot_product_attention")
 def attention(
     call: OpCall,
     query: NodeValue,
@@ -32,20 +31,6 @@ def attention(
     """q (k + s)^T = q k^T + q s^T is constant along the keys if s is, and softmax cancels it. The weights sum to one,
     so a constant shift of v is preserved. A shift of q is multiplied by different keys and must vanish. With dropout or
     in a fully masked row the weights do not sum to one."""
-    return attended(call, query, key, value, mask, dropout, enable_gqa=enable_gqa)
-
-
-def attended(
-    call: OpCall,
-    query: NodeValue,
-    key: NodeValue,
-    value: NodeValue,
-    mask: NodeValue | None = None,
-    dropout: float = 0.0,
-    *,
-    enable_gqa: bool = False,
-) -> Output:
-    """Shift of softmax(q k^T + mask) v, of whichever operation computes it; the proof is that of `attention`."""
     # (q + s)(k + t)^T - q k^T = s k^T + (q + s) t^T. With t the same for all keys the second term is constant along the
     # keys. The first is so only if s has one product with all keys: if s is zero, or normal to a plane that holds them.
     _orthogonal(call, query, key)
@@ -73,6 +58,10 @@ def attended(
     one = selected(shift, len(value.shape) - 2, torch.tensor([0]))
     unit = reshaped(one, (1,) * (dims - len(one.shape)) + one.shape)
     return Output(broadcast(unit, call.shape))
+
+
+# Not as a decorator, which would hide from type checkers that `flex_attention` gets one output.
+rule("scaled_dot_product_attention")(attention)
 
 
 def _orthogonal(call: OpCall, query: NodeValue, key: NodeValue) -> None:
@@ -117,7 +106,7 @@ def flex_attention(
     call.demand_unchanged(*values_in([block_mask, *buffers]))
     if value.moves and not _is_constant(call.graphs[1]):
         call.assume(MASK)
-    return [attended(call, query, key, value, enable_gqa=True), *call.all_unmoved()[1:]]
+    return [attention(call, query, key, value, enable_gqa=True), *call.all_unmoved()[1:]]
 
 
 def _adds(score_mod: Any) -> bool:
