@@ -236,11 +236,11 @@ def _measured(spec: ModelSpec, training: Training, steps: int, seed: int) -> Siz
 def _values_of(model: Transformer, tokens: Tensor) -> Mapping[str, Tensor]:
     """Outputs of all branches to the stream, the stream before the final norm, and the logits; in float64."""
     model.eval()
-    found: dict[str, Tensor] = {}
+    outputs: dict[str, Tensor] = {}
     counted: dict[str, int] = {}
 
     def keep(place: str, value: Tensor) -> None:
-        found.setdefault(
+        outputs.setdefault(
             place, value.detach().double()
         )  # replayed layers run again: their first pass is the site's own
 
@@ -255,9 +255,9 @@ def _values_of(model: Transformer, tokens: Tensor) -> Mapping[str, Tensor]:
     finally:
         for handle in handles:
             handle.remove()
-    stream = found.pop("stream")
+    stream = outputs.pop("stream")
     return {
-        **dict(sorted(found.items(), key=lambda item: counted[item[0]])),
+        **dict(sorted(outputs.items(), key=lambda item: counted[item[0]])),
         "stream": stream,
         "logits": logits.double(),
     }

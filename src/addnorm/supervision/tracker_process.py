@@ -97,21 +97,21 @@ class EventForwarder:
         if not all(status.is_over for status in self.study.statuses()):
             return
         try:
-            found = verdicts_of(ranking(self.study), len(self.study.runs()))
+            verdicts = verdicts_of(ranking(self.study), len(self.study.runs()))
         except InputError:  # nothing to compare, such as tuning runs alone; `addnorm rank` says why
             return
         position = self._positions.get(VERDICTS, {})
-        content = {"answer": found.answer, **found.numbers}
-        if not found.comparisons or position.get("sent") == content:
+        content = {"answer": verdicts.answer, **verdicts.numbers}
+        if not verdicts.comparisons or position.get("sent") == content:
             return
         self.study.record_peek()  # what is sent is seen: seeds that are added later are added after a look
-        known = self.tracker.conclude(found, position.get("known"))
+        known = self.tracker.conclude(verdicts, position.get("known"))
         self._positions[VERDICTS] = {"known": known, "sent": content}
         write_json(self.position_file, self._positions)
 
     def _plan_file(self) -> tuple[int, int]:
-        found = (self.study.path / "study.json").stat()
-        return found.st_ino, found.st_mtime_ns
+        status = (self.study.path / "study.json").stat()
+        return status.st_ino, status.st_mtime_ns
 
     def _end(self, name: str, state: str) -> None:
         self._open.discard(name)
@@ -126,16 +126,16 @@ def verdicts_of(ranking: Ranking, runs: int) -> SentVerdicts:
         runs: number of compared runs.
     """
     rows = []
-    for variant, reference, found in all_comparisons(ranking):
-        low, high = found.interval or (None, None)
+    for variant, reference, comparison in all_comparisons(ranking):
+        low, high = comparison.interval or (None, None)
         row = {
             "variant": variant,
             "reference": reference,
-            "verdict": found.verdict or "none",
-            "difference": found.difference,
+            "verdict": comparison.verdict or "none",
+            "difference": comparison.difference,
             "low": low,
             "high": high,
-            "seeds": found.seeds,
+            "seeds": comparison.seeds,
         }
         rows.append({name: value for name, value in row.items() if value is not None})
     return SentVerdicts(answer=" ".join(map(str, conclusion(ranking))), comparisons=rows, runs=runs)

@@ -61,8 +61,8 @@ def broken_by(
     for pattern, its_law, cause, advice in _RULES:
         if matched := re.search(pattern, message):
             words = cause.format(**matched.groupdict())
-            said = "" if matched.groupdict() else f" ({message})"
-            return BrokenLaw(its_law, f"{where}{words}{said}.", advice, offender)
+            detail = "" if matched.groupdict() else f" ({message})"
+            return BrokenLaw(its_law, f"{where}{words}{detail}.", advice, offender)
     what = message if isinstance(error, InputError) else f"{type(error).__name__}: {message or 'without a message'}"
     return BrokenLaw(law, f"{where}{what.rstrip('.')}.", _advice(message, bases, where), offender)
 

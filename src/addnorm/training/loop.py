@@ -238,8 +238,8 @@ class Trainer:
         task = self.dataset.episodes
         if task is not None:
             measured["excess"] = measured["loss"] - task.optimum_loss
-        found = torch.cat(rows)
-        return measured, (self.ranks.gather_rows(found) if apart else found).numpy()
+        by_window = torch.cat(rows)
+        return measured, (self.ranks.gather_rows(by_window) if apart else by_window).numpy()
 
     def _evaluated(
         self, windows: np.ndarray, index: int, *, apart: bool

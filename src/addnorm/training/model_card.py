@@ -36,8 +36,8 @@ def card(run: RunFolder, spec: RunSpec, loading: str, library: str) -> str:
     settings = encode(spec)
     training, corpus = settings["training"], settings["corpus"]
     tokens = spec.training.steps * spec.training.tokens_per_step
-    found = _reached(run)
-    results = [f"| {word} | {found[name]:.5g} |" for name, word in _RESULTS.items() if name in found]
+    reached = _reached(run)
+    results = [f"| {word} | {reached[name]:.5g} |" for name, word in _RESULTS.items() if name in reached]
     # Neither a licence nor a language is known here: a line that is left out is asked for by the hub, a wrong one is not.
     return "\n".join(
         [

@@ -48,18 +48,18 @@ class Recall(TaskSpec):
         keys = ["".join(key) for key in product(ascii_lowercase[: self.letters], repeat=self.key_letters)]
         draws.shuffle(keys)
         pairs = [(key, digits[draws.below(10)]) for key in keys[: self.pairs]]
-        told = "".join(key + value for key, value in pairs)
+        listing = "".join(key + value for key, value in pairs)
         draws.shuffle(pairs)
-        return told + "".join(f"={key}{value}" for key, value in pairs[: self.questions])
+        return listing + "".join(f"={key}{value}" for key, value in pairs[: self.questions])
 
     def _places(self) -> tuple[int, ...]:
-        told, question = self.pairs * (self.key_letters + 1), self.key_letters + 2
-        return tuple(told + question * (number + 1) - 1 for number in range(self.questions))
+        listing, question = self.pairs * (self.key_letters + 1), self.key_letters + 2
+        return tuple(listing + question * (number + 1) - 1 for number in range(self.questions))
 
     def _answers(self) -> str:
         return digits
 
     def _num_prompts(self) -> int:
         keys = self.letters**self.key_letters
-        told = factorial(keys) // factorial(keys - self.pairs) * 10**self.pairs
-        return told * (factorial(self.pairs) // factorial(self.pairs - self.questions))
+        listings = factorial(keys) // factorial(keys - self.pairs) * 10**self.pairs
+        return listings * (factorial(self.pairs) // factorial(self.pairs - self.questions))

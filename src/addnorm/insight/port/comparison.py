@@ -259,14 +259,14 @@ class _Comparison:
             return points(one, two, self.pairs, self.shapes, real)
 
         ours, theirs = passed(self.ours), passed(self.theirs)
-        found = between(ours, theirs)
-        if not found[-1].value.numel() == found[-1].other.numel():
+        compared = between(ours, theirs)
+        if not compared[-1].value.numel() == compared[-1].other.numel():
             raise InputError(
                 f"expected two models with logits of one shape, got {list(ours.logits.shape)} and {list(theirs.logits.shape)}. "
                 "Compare models with the same vocabulary and the same head."
             )
-        bounds = [TOLERANCE] * len(found)
-        if found[-1].difference > TOLERANCE:
+        bounds = [TOLERANCE] * len(compared)
+        if compared[-1].difference > TOLERANCE:
             # Only then, since it takes a pass of each.
             for side in (self.ours, self.theirs):
                 for moved in _with_rounded_tables(side.model, partial(passed, side)):
@@ -274,14 +274,14 @@ class _Comparison:
                     changed = between(one, two)
                     values = [
                         (each.value, own.value) if side is self.ours else (each.other, own.other)
-                        for each, own in zip(changed, found, strict=True)
+                        for each, own in zip(changed, compared, strict=True)
                     ]
                     bounds = [bound + 4 * relative(*pair) for bound, pair in zip(bounds, values, strict=True)]
-        self.sizes[check] = found[-1].difference
-        if found[-1].difference <= bounds[-1]:
+        self.sizes[check] = compared[-1].difference
+        if compared[-1].difference <= bounds[-1]:
             return None
-        place = next(place for place, point in enumerate(found) if not point.difference <= bounds[place])
-        first, last = found[place], found[place - 1] if place else None
+        place = next(place for place, point in enumerate(compared) if not point.difference <= bounds[place])
+        first, last = compared[place], compared[place - 1] if place else None
         return PortDifference(
             check=check,
             what=first.what,

@@ -140,12 +140,12 @@ def _by_rows(sides: Sides, ours: Named, theirs: Named, pairs: Sequence[Parameter
         for turned, row, entries in _rows(tensor):
             places.setdefault(row, (name, turned, entries))
     for name, tensor in ours.items():
-        found: dict[tuple[str, bool, bool], list[tuple[Tensor, Tensor]]] = defaultdict(list)
+        lines_by_partner: dict[tuple[str, bool, bool], list[tuple[Tensor, Tensor]]] = defaultdict(list)
         for turned, row, entries in _rows(tensor):
             if row in places:
                 other, other_turned, other_entries = places[row]
-                found[other, turned, other_turned].append((entries, other_entries))
-        for (other, turned, other_turned), lines in found.items():
+                lines_by_partner[other, turned, other_turned].append((entries, other_entries))
+        for (other, turned, other_turned), lines in lines_by_partner.items():
             our_entries, their_entries = (torch.cat(each) for each in zip(*lines, strict=True))
             yield ParameterPair(
                 ours=name,

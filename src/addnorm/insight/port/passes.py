@@ -182,15 +182,15 @@ def points(
         shapes: parameters of both models.
         real: positions that are compared.
     """
-    found = [*_of_modules(ours, theirs, pairs, shapes), *_of_attention(ours, theirs, real), *_of_joints(ours, theirs)]
-    found.append(
+    made = [*_of_modules(ours, theirs, pairs, shapes), *_of_attention(ours, theirs, real), *_of_joints(ours, theirs)]
+    made.append(
         ComparedPoint(
             at=ours.events.clock + 1, what="logits", ours="", theirs="", value=ours.logits, other=theirs.logits
         )
     )
-    found.sort(key=lambda point: point.at)
+    made.sort(key=lambda point: point.at)
     if bool(real.all()):
-        return found
+        return made
     chosen = partial(_chosen, real=real)
     return [
         ComparedPoint(
@@ -201,7 +201,7 @@ def points(
             value=chosen(point.value),
             other=chosen(point.other.reshape(point.value.shape)),
         )
-        for point in found
+        for point in made
     ]
 
 

@@ -101,10 +101,10 @@ class PortComparison:
 
     def to_json(self) -> dict[str, Any]:
         """Return the result as plain values."""
-        found = self.first_difference
+        first = self.first_difference
         return {
             "equal": self.equal,
-            "first_difference": None if found is None else vars(found) | {"text": found.text},
+            "first_difference": None if first is None else vars(first) | {"text": first.text},
             "differences": dict(self.differences),
             "skipped": dict(self.skipped),
             "pairs": [

@@ -69,8 +69,8 @@ class _Sinkhorn(TwoForms):
         if _has_kernel(flat):
             from addnorm.kernels.depth_mixing.balancing import balanced_gradient
 
-            found = balanced_gradient(flat, above, self.rounds, self.eps)
-            return (found.unflatten(-1, logits.shape[2:] or (1,)).view(logits.shape),)
+            gradient = balanced_gradient(flat, above, self.rounds, self.eps)
+            return (gradient.unflatten(-1, logits.shape[2:] or (1,)).view(logits.shape),)
         out = torch.empty_like(flat, memory_format=torch.contiguous_format)
         for part in _spans(flat):
             matrices: list[Tensor] = []

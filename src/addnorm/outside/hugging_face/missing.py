@@ -60,7 +60,7 @@ def _parts(model: Any, layers: Sequence[Found], *, attends: bool) -> Iterator[st
     inner = [(f"{path}.{name}", each) for path, layer in layers for name, each in layer.named_modules() if name]
     silent = [(path, layer) for path, layer in layers if not _attends(layer)]
     some = silent if len(silent) < len(layers) else []
-    for part, found in (
+    for part, modules in (
         # Matrices of several axes are also those of heads.
         ("experts", [one for one in inner if _side_by_side(one[1])] if re.search("expert|moe", str(fields)) else []),
         ("convolutions across tokens", [one for one in inner if _convolves(one[1])]),
@@ -68,7 +68,7 @@ def _parts(model: Any, layers: Sequence[Found], *, attends: bool) -> Iterator[st
         (f"{len(silent)} of {len(layers)} layers without attention", some),
         ("tokens mixed by something else than attention", [] if attends else silent),
     ):
-        yield from (f"{part} ({path}: {type(module).__name__})" for path, module in found[:1])
+        yield from (f"{part} ({path}: {type(module).__name__})" for path, module in modules[:1])
 
 
 def _further(layers: Sequence[Found]) -> Iterator[str]:

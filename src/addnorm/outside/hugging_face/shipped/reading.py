@@ -20,8 +20,10 @@ _ABSENT = ("auto_map", "quantization_config")
 
 
 def _tables() -> dict[str, ShippedClass]:
-    found = (value for module in (gemma, one_stream, several_streams) for value in vars(module).values())
-    classes = [one for one in found if isinstance(one, type) and issubclass(one, ShippedClass) and hasattr(one, "kind")]
+    values = (value for module in (gemma, one_stream, several_streams) for value in vars(module).values())
+    classes = [
+        one for one in values if isinstance(one, type) and issubclass(one, ShippedClass) and hasattr(one, "kind")
+    ]
     return {one.kind: one() for one in sorted(set(classes), key=lambda one: one.kind)}
 
 
@@ -49,7 +51,7 @@ def load_shipped(folder: Path, config: Mapping[str, Any]) -> ShippedModel:
         theirs, report = cls.from_pretrained(
             folder, dtype=_dtype(config), output_loading_info=True, ignore_mismatched_sizes=True
         )
-    for kind, said in (
+    for kind, got in (
         ("missing_keys", "got none"),
         ("unexpected_keys", "got it beside them"),
         ("mismatched_keys", "got another"),
@@ -57,7 +59,7 @@ def load_shipped(folder: Path, config: Mapping[str, Any]) -> ShippedModel:
         wrong = sorted(map(str, report[kind]))
         if wrong:
             raise InputError(
-                f"{weights}: expected the tensors of {table.architecture} with the sizes of config.json, {said}: {wrong[0]}"
+                f"{weights}: expected the tensors of {table.architecture} with the sizes of config.json, {got}: {wrong[0]}"
                 f"{f' and {len(wrong) - 1} more' if len(wrong) > 1 else ''}. Copy both files from one model."
             )
     require_finite(theirs.named_parameters(), weights)
