@@ -16,13 +16,12 @@ from siblings import mechanisms, name
 
 from addnorm.catalogue import ROOMS
 from addnorm.data import Dataset
-from addnorm.data.corpora.synthetic import Synthetic
-from addnorm.data.tokenizers.bytes import Bytes
 from addnorm.errors import InputError
 from addnorm.model.presets import PRESETS, preset
-from addnorm.study.definition import RunSpec, Training
+from addnorm.study.definition import Training
 from addnorm.testing.contract import tiny
 from addnorm.training.loop import Trainer
+from synthetic_run import synthetic_run
 
 VOCAB = 257
 """Bytes and the mask."""
@@ -62,16 +61,7 @@ def trainer(kind: Kind, dataset: Dataset, device: str, **settings: Any) -> Train
     seq = min(16, kind.model.max_seq)
     optimizer = {} if kind.optimizer is None else {"optimizer": kind.optimizer}
     training = Training(steps=8, batch=2, seq=seq, eval_sequences=2, **{"precision": "bfloat16"} | optimizer | settings)
-    spec = RunSpec(
-        study="gpu",
-        variant="kind",
-        seed=0,
-        model=kind.model,
-        training=training,
-        corpus=Synthetic(),
-        tokenizer=Bytes(),
-        data_hash=dataset.hash,
-    )
+    spec = synthetic_run(dataset, kind.model, training)
     return Trainer(spec, dataset, torch.device(device))
 
 

@@ -15,8 +15,9 @@ from addnorm.model.scaling import Scaling, rate_factors
 from addnorm.model.spec import ModelSpec
 from addnorm.optimization.optimizers.adamw import AdamW
 from addnorm.roles import roles
-from addnorm.study.definition import RunSpec, Study, Training
+from addnorm.study.definition import Study, Training
 from addnorm.training.loop import Trainer
+from synthetic_run import synthetic_run
 
 SMALL = addnorm.preset("base", vocab=257, width=16, depth=2, heads=2, kv_heads=1, hidden=32, max_seq=16)
 BERT = addnorm.preset(
@@ -37,16 +38,7 @@ def wider(model: ModelSpec, times: int, **changes: object) -> ModelSpec:
 
 def trained(model: ModelSpec, dataset, steps: int = 3) -> Trainer:
     training = Training(steps=8, batch=2, seq=16, eval_sequences=4, optimizer=AdamW(learning_rate=1e-2))
-    spec = RunSpec(
-        study="t",
-        variant="v",
-        seed=0,
-        model=model,
-        training=training,
-        corpus=Synthetic(),
-        tokenizer=Bytes(),
-        data_hash=dataset.hash,
-    )
+    spec = synthetic_run(dataset, model, training)
     trainer = Trainer(spec, dataset, torch.device("cpu"))
     for _ in range(steps):
         trainer.train_step()

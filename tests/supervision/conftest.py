@@ -8,6 +8,7 @@ from eight_runs import trained_calmly, warm_server
 from fake_ray import FakeRay
 from fake_slurm import FakeSlurm
 from kills import calm_weather
+from small_study import trained_small
 
 from addnorm.supervision.executors import _slurm_commands
 from addnorm.supervision.executors import ray as ray_executor
@@ -23,6 +24,12 @@ def calm(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def calm_eight(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of the study of eight runs. Read it only."""
     return trained_calmly(tmp_path_factory.mktemp("eight"))
+
+
+@pytest.fixture(scope="session")
+def calm_small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of the smallest study. Read it only."""
+    return trained_small(tmp_path_factory.mktemp("small"))
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from small_study import SMALL_STUDY
 
 from addnorm.cli import main
 from addnorm.data import prepare
@@ -29,29 +30,8 @@ from pairwise import pairwise
 from sampled import sampled
 from train_here import work_here, workers_here
 
-STUDY = """
-name: refused
-seeds: [0]
-corpus: {kind: synthetic, num_documents: 20}
-tokenizer: bytes
-training: {steps: 6, batch: 1, seq: 8, log_every: 1, eval_every: 3, eval_sequences: 1, checkpoint_every: 2}
-model: {preset: base, width: 8, depth: 1, heads: 1, kv_heads: 1, hidden: 8, max_seq: 8}
-variants:
-  a: {}
-  b: {residual: rezero}
-"""
 NUMBERS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO)
 PLACES = ("lock", "claims", ".reserve", "events.jsonl", "env.json", ".pt", "scalars", "final", "DONE")
-
-
-@pytest.fixture(scope="module")
-def calm_small(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder of the undisturbed study. Read it only."""
-    folder = tmp_path_factory.mktemp("refused")
-    (folder / "s.yaml").write_text(STUDY, encoding="utf-8")
-    with workers_here():
-        assert main(["run", str(folder / "s.yaml"), "--out", str(folder / "calm")]) == 0
-    return folder / "calm"
 
 
 @pytest.fixture
@@ -194,7 +174,7 @@ def test_an_index_or_log_that_cannot_be_written_stops_nothing(
 
 
 def test_data_that_do_not_fit_leave_a_folder_that_the_same_command_continues(tmp_path: Path) -> None:
-    (tmp_path / "s.yaml").write_text(STUDY)
+    (tmp_path / "s.yaml").write_text(SMALL_STUDY)
     study = load_study(str(tmp_path / "s.yaml"))
     out = tmp_path / "out"
     with refusing(errno.ENOSPC, "tokens", within=out), pytest.raises(DiskFull, match="No space left"):

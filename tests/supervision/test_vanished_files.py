@@ -20,28 +20,6 @@ from addnorm.training.loop import Trainer
 from sampled import sampled
 from train_here import work_here, workers_here
 
-STUDY = """
-name: vanishing
-seeds: [0]
-corpus: {kind: synthetic, num_documents: 20}
-tokenizer: bytes
-training: {steps: 6, batch: 1, seq: 8, log_every: 1, eval_every: 3, eval_sequences: 1, checkpoint_every: 2}
-model: {preset: base, width: 8, depth: 1, heads: 1, kv_heads: 1, hidden: 8, max_seq: 8}
-variants:
-  a: {}
-  b: {residual: rezero}
-"""
-
-
-@pytest.fixture(scope="module")
-def calm_small(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder of the undisturbed study. Read it only."""
-    folder = tmp_path_factory.mktemp("vanish")
-    (folder / "s.yaml").write_text(STUDY, encoding="utf-8")
-    with workers_here():
-        assert main(["run", str(folder / "s.yaml"), "--out", str(folder / "calm")]) == 0
-    return folder / "calm"
-
 
 @pytest.fixture
 def study(calm_small: Path, tmp_path: Path) -> StudyFolder:

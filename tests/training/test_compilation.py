@@ -17,6 +17,7 @@ from addnorm.study.definition import Study, Training
 from addnorm.study.expansion import run_identity
 from addnorm.training.loop import compiled
 from addnorm.training.run_spec import run_spec
+from synthetic_run import synthetic_run
 from train_here import train_here
 
 pytestmark = pytest.mark.compiled
@@ -133,21 +134,11 @@ def test_a_run_without_a_compiler_says_why_and_trains(
 def test_a_compiled_training_resumes_to_the_same_bits(tmp_path: Path) -> None:
     from addnorm.data import prepare
     from addnorm.data.tokenizers.bytes import Bytes
-    from addnorm.study.definition import RunSpec
     from addnorm.training.loop import Trainer, content_hash
 
     dataset = prepare(Synthetic(), Bytes(), tmp_path / "data")
     model = preset("llama", **{**SIZES, "vocab": 257}, dropout=0.1, scores="weighted")
-    spec = RunSpec(
-        study="t",
-        variant="v",
-        seed=0,
-        model=model,
-        training=Training(steps=8, batch=2, seq=16, compile=True),
-        corpus=Synthetic(),
-        tokenizer=Bytes(),
-        data_hash=dataset.hash,
-    )
+    spec = synthetic_run(dataset, model, Training(steps=8, batch=2, seq=16, compile=True))
     whole, resumed = (Trainer(spec, dataset, torch.device("cpu")) for _ in range(2))
     assert whole.compile() is None
     for _ in range(2):

@@ -15,6 +15,7 @@ from addnorm.study.definition import RunSpec, Study, Training
 from addnorm.supervision.cluster_estimate import Cluster, estimate_on_cluster
 from addnorm.training import ranks
 from addnorm.training.loop import Trainer
+from synthetic_run import synthetic_run
 
 pytestmark = pytest.mark.ranks
 
@@ -43,16 +44,7 @@ def test_each_rank_sends_what_the_plan_says(tmp_path: Path, devices: int, width:
     cluster = Cluster(gpus=devices, flops_per_second=1e12, memory_bytes=10**10)
     (planned,) = estimate_on_cluster(study, cluster).variants
     dataset = prepare(Synthetic(), Bytes(), tmp_path / "data")
-    spec = RunSpec(
-        study="t",
-        variant="v",
-        seed=0,
-        model=model,
-        training=training,
-        corpus=Synthetic(),
-        tokenizer=Bytes(),
-        data_hash=dataset.hash,
-    )
+    spec = synthetic_run(dataset, model, training)
     context = multiprocessing.get_context("fork")
     results = context.Queue()
     places = [

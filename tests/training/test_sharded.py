@@ -12,10 +12,11 @@ from addnorm.catalogue import ROOMS
 from addnorm.data import Dataset, prepare
 from addnorm.data.corpora.synthetic import Synthetic
 from addnorm.data.tokenizers.bytes import Bytes
-from addnorm.study.definition import RunSpec, Training
+from addnorm.study.definition import Training
 from addnorm.training.loop import Trainer, content_hash
 from addnorm.training.ranks import RankPlace, Ranks, met
 from sampled import sampled
+from synthetic_run import synthetic_run
 
 pytestmark = pytest.mark.ranks
 
@@ -46,16 +47,7 @@ def trained(dataset: Dataset, case: dict[str, Any], ranks: Ranks | None = None) 
     updates here."""
     changes = {name: value for name, value in case.items() if name != "training"}
     settings = {"steps": 6, "batch": 4, "seq": 16, "shards": 4, "eval_sequences": 12, **case.get("training", {})}
-    spec = RunSpec(
-        study="t",
-        variant="v",
-        seed=0,
-        model=preset("llama", **SIZES, **changes),
-        training=Training(**settings),
-        corpus=Synthetic(),
-        tokenizer=Bytes(),
-        data_hash=dataset.hash,
-    )
+    spec = synthetic_run(dataset, preset("llama", **SIZES, **changes), Training(**settings))
     trainer = Trainer(spec, dataset, torch.device("cpu"), ranks, sharded=ranks is not None)
     found: list[Any] = []
     for _ in range(4):

@@ -12,10 +12,11 @@ from addnorm.data import prepare
 from addnorm.data.corpora.synthetic import Synthetic
 from addnorm.data.tokenizers.bytes import Bytes
 from addnorm.errors import InputError
-from addnorm.study.definition import RunSpec, Training
+from addnorm.study.definition import Training
 from addnorm.training.loop import Trainer
 from addnorm.training.objective import loss_sums, make_batch, metrics
 from addnorm.training.ranks import Alone
+from synthetic_run import synthetic_run
 
 CPU = torch.device("cpu")
 
@@ -30,16 +31,7 @@ def spec_of(dataset, preset="base", seed=0, depth=2, **changes):
         preset, vocab=257, width=16, depth=depth, heads=2, kv_heads=1, hidden=16, max_seq=16, **changes
     )
     training = Training(steps=8, batch=2, seq=16, eval_sequences=4)
-    return RunSpec(
-        study="t",
-        variant=preset,
-        seed=seed,
-        model=model,
-        training=training,
-        corpus=Synthetic(),
-        tokenizer=Bytes(),
-        data_hash=dataset.hash,
-    )
+    return synthetic_run(dataset, model, training, variant=preset, seed=seed)
 
 
 def weights(trainer):

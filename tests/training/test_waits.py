@@ -15,10 +15,11 @@ from addnorm.catalogue import ROOMS
 from addnorm.data import Dataset, prepare
 from addnorm.data.corpora.synthetic import Synthetic
 from addnorm.data.tokenizers.bytes import Bytes
-from addnorm.study.definition import RunSpec, Study, Training
+from addnorm.study.definition import Study, Training
 from addnorm.training.loop import Batches, Trainer
 from addnorm.training.objective import Batch, make_batch
 from addnorm.training.step_window import StepWindow
+from synthetic_run import synthetic_run
 from train_here import train_here
 
 SIZES: dict[str, Any] = {"vocab": 258, "width": 16, "depth": 2, "heads": 2, "kv_heads": 1, "hidden": 16, "max_seq": 16}
@@ -33,15 +34,8 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 def trainer(dataset: Dataset, device: str, optimizer: str = "adamw", training: Any = None, **changes: Any) -> Trainer:
     settings = {"steps": 8, "batch": 4, "seq": 16, "shards": 2, **(training or {})}
-    spec = RunSpec(
-        study="t",
-        variant="v",
-        seed=0,
-        model=preset("llama", **SIZES, **changes),
-        training=Training(optimizer=ROOMS["optimizer"].make(optimizer), **settings),
-        corpus=Synthetic(),
-        tokenizer=Bytes(),
-        data_hash=dataset.hash,
+    spec = synthetic_run(
+        dataset, preset("llama", **SIZES, **changes), Training(optimizer=ROOMS["optimizer"].make(optimizer), **settings)
     )
     return Trainer(spec, dataset, torch.device(device))
 

@@ -229,8 +229,8 @@ def _of_multi_head(at: int, args: Any, kwargs: Any) -> RecordedAttention | None:
     of = _MULTI_HEAD.bind(*args, **kwargs)
     of.apply_defaults()
     given = of.arguments
-    beside = ("bias_k", "bias_v", "static_k", "static_v")
-    if given["add_zero_attn"] or any(given[name] is not None for name in beside):
+    additions = ("bias_k", "bias_v", "static_k", "static_v")
+    if given["add_zero_attn"] or any(given[name] is not None for name in additions):
         return None
     width, heads = given["embed_dim_to_check"], given["num_heads"]
     if given["use_separate_proj_weight"]:

@@ -125,16 +125,16 @@ def _found(ranking: Ranking, pairs: Sequence[Pair]) -> Sentence:
     listing = listed("semicolon", parts)
     if all(comparison.verdict == "failed" for _, _, comparison in decided):
         return say("found_untested", parts=listing)
-    found = say("found", confidence=100 * ranking.confidence, parts=listing)
+    sentence = say("found", confidence=100 * ranking.confidence, parts=listing)
     states: dict[str, list[str]] = {}
     for name, other, comparison in decided:
         if comparison.again is not None:
             states.setdefault(comparison.again.state, []).append(f"{name}–{other}")
     if not states:
-        return found
+        return sentence
     again = [say(code, pairs=listed("comma", states[state])) for state, code in _AGAIN.items() if state in states]
     seeds = listed("comma", ranking.second)
-    return say("found_and_again", found=found, seeds=seeds, parts=listed("semicolon", again))
+    return say("found_and_again", found=sentence, seeds=seeds, parts=listed("semicolon", again))
 
 
 def _undecided(ranking: Ranking, pairs: Sequence[Pair]) -> Sentence:

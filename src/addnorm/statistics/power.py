@@ -20,6 +20,7 @@ Differs from the source: averaged by Gauss-Legendre quadrature over the quantile
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Literal
@@ -29,6 +30,7 @@ from jaxtyping import Float
 from scipy.special import gammaincinv, ndtr
 
 from addnorm.statistics.pairs.paired_tests import critical_value
+from addnorm.statistics.result import FEWEST_SEEDS
 
 POWER = 0.8
 """Probability of a decision that `seeds_needed` requires."""
@@ -111,9 +113,22 @@ def seeds_needed(
     def decided(seeds: int) -> bool:
         return of_difference(seeds) >= POWER or of_equivalence(seeds) >= POWER
 
-    # Doubling, then bisection, which needs a power that rises with n. Each of the two does near the target; where the more
-    # probable decision changes from one to the other, the larger of them rises too, as a maximum of two rising functions.
-    low, high = 2, 3
+    # Each of the two powers rises with n near the target; where the more probable decision changes from one to the other, the
+    # larger of them rises too, as a maximum of two rising functions.
+    needed = fewest_seeds(decided)
+    if needed is None:
+        return None
+    decides: Decided = "difference" if of_difference(needed) >= of_equivalence(needed) else "equivalence"
+    return SeedsNeeded(seeds=needed, decides=decides)
+
+
+def fewest_seeds(decided: Callable[[int], bool]) -> int | None:
+    """Smallest number of seeds from three up that decides, by doubling and bisection; None if a million are not enough.
+
+    Args:
+        decided: whether so many seeds decide; true from some number on.
+    """
+    low, high = FEWEST_SEEDS - 1, FEWEST_SEEDS
     while not decided(high):
         low, high = high, 2 * high
         if high > MOST_SEEDS:
@@ -121,8 +136,7 @@ def seeds_needed(
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if decided(middle) else (middle, high)
-    decides: Decided = "difference" if of_difference(high) >= of_equivalence(high) else "equivalence"
-    return SeedsNeeded(seeds=high, decides=decides)
+    return high
 
 
 @cache

@@ -22,7 +22,7 @@ Differs from the source: nothing. `benchmarks/instrument.py two-batches` simulat
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -135,20 +135,20 @@ def _second(
     return again
 
 
-def _p_again(found: VariantComparison, seen: VariantComparison, family: ComparisonFamily, pair: Pair) -> float:
+def _p_again(first: VariantComparison, seen: VariantComparison, family: ComparisonFamily, pair: Pair) -> float:
     """P value of the found verdict on the second batch; 1 where it has no test, or where a variant failed."""
     if seen.verdict in (None, "failed") or seen.difference is None or seen.standard_error is None:
         # Two names of one computation are equivalent without a test.
-        return 0.0 if seen.verdict == found.verdict == "equivalent" else 1.0
+        return 0.0 if seen.verdict == first.verdict == "equivalent" else 1.0
     place = family.place(*pair)
     if family.decisions is None or place is None:
         return 1.0
     tests = family.decisions.tests
     wanted = np.full(tests.difference.shape, np.nan)
-    if found.verdict == "equivalent":
+    if first.verdict == "equivalent":
         wanted[place] = family.margin - abs(seen.difference)
     else:
-        wanted[place] = seen.difference if found.verdict == "worse" else -seen.difference
+        wanted[place] = seen.difference if first.verdict == "worse" else -seen.difference
     return float(min(tests.tail(wanted)[place], 1.0))
 
 
@@ -169,9 +169,3 @@ def with_tuning(comparisons: Comparisons, tuning: TuningOutcome) -> dict[str, di
 
 def _differences(one: Mapping[int, float], other: Mapping[int, float]) -> dict[int, float]:
     return {seed: loss - other[seed] for seed, loss in one.items() if seed in other}
-
-
-def replication_state(comparisons: Comparisons) -> dict[str, Any] | None:
-    """Number of comparisons in each state, as plain JSON values; None if none was found."""
-    states = [again.state for a, b in found_pairs(comparisons) if (again := comparisons[a][b].again) is not None]
-    return {state: states.count(state) for state in ("found", "found again", "not found again")} if states else None

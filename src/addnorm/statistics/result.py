@@ -109,7 +109,9 @@ _NOT_FINITE = re.compile(r"the (loss|gradient's norm) became (\S+) at step (\d+)
 
 def ending_reason(reason: str) -> str:
     """The reason that a run recorded, as a sentence of the catalogue where it is the usual one, so that pages translate it."""
-    found = _NOT_FINITE.fullmatch(reason)
-    if found is None:
+    matched = _NOT_FINITE.fullmatch(reason)
+    if matched is None:
         return reason
-    return say("not_finite_loss" if found[1] == "loss" else "not_finite_gradient", value=found[2], step=int(found[3]))
+    return say(
+        "not_finite_loss" if matched[1] == "loss" else "not_finite_gradient", value=matched[2], step=int(matched[3])
+    )

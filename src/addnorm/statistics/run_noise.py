@@ -36,7 +36,7 @@ from addnorm.errors import InputError
 from addnorm.statistics.measure import LOSS, Metric
 from addnorm.statistics.noise import EQUAL_VARIANCE_LEVEL, bartlett_p, fit_noise
 from addnorm.statistics.noisy_variants import set_apart
-from addnorm.statistics.power import MOST_SEEDS, POWER
+from addnorm.statistics.power import POWER, fewest_seeds
 from addnorm.statistics.result import FEWEST_SEEDS, Result
 from addnorm.statistics.smallest_difference import smallest_difference
 from addnorm.statistics.table import LossTable, tabulate
@@ -182,18 +182,9 @@ class RunNoise:
         return low, high
 
     def _seeds_for(self, difference: float, *, paired: bool) -> int | None:
-        def decided(seeds: int) -> bool:
-            return smallest_difference(seeds, self.comparisons, self.confidence, paired=paired) <= difference
-
-        low, high = FEWEST_SEEDS - 1, FEWEST_SEEDS
-        while not decided(high):
-            low, high = high, 2 * high
-            if high > MOST_SEEDS:
-                return None
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if decided(middle) else (middle, high)
-        return high
+        return fewest_seeds(
+            lambda seeds: smallest_difference(seeds, self.comparisons, self.confidence, paired=paired) <= difference
+        )
 
     def to_json(self) -> dict[str, Any]:
         """The noise as plain JSON values."""

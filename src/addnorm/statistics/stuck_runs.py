@@ -184,7 +184,7 @@ def stuck_runs(table: LossTable, references: tuple[str, ...], margin: float) -> 
     """
     trained = table.present & ~table.constant[:, None]
     stuck, gaps = stuck_cells(table.losses, trained, margin)
-    found = []
+    records = []
     for row in np.flatnonzero(gaps > 0):
         name = table.distinct[row]
         unstuck = {}
@@ -193,7 +193,7 @@ def stuck_runs(table: LossTable, references: tuple[str, ...], margin: float) -> 
             both = trained[row] & trained[column] & ~stuck[row] & ~stuck[column]
             if column != row and both.any():
                 unstuck[other] = float((table.losses[row] - table.losses[column])[both].mean())
-        found.append(
+        records.append(
             StuckRuns(
                 variant=name,
                 seeds=tuple(table.seeds[place] for place in np.flatnonzero(stuck[row])),
@@ -202,4 +202,4 @@ def stuck_runs(table: LossTable, references: tuple[str, ...], margin: float) -> 
                 unstuck=unstuck,
             )
         )
-    return tuple(found)
+    return tuple(records)

@@ -247,9 +247,6 @@ def _chosen_shards(training: Training) -> int | None:
     """The largest power of two up to 8 that divides the batch; None, which is one shard, on one device."""
     if training.devices == 1:
         return None
-    return _largest_power(training.batch, _MOST_SHARDS)
-
-
-def _largest_power(batch: int, most: int) -> int:
-    """The largest power of two up to `most` that divides the batch."""
-    return min(batch & -batch, 1 << (most.bit_length() - 1))
+    return min(
+        training.batch & -training.batch, _MOST_SHARDS
+    )  # its lowest bit is the largest power of two that divides it

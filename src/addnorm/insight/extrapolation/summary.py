@@ -227,8 +227,6 @@ def row_of(
     """Means over evaluations of one line at one length, with intervals, of the whole windows and by position."""
     evaluations = [evaluation for evaluation in evaluations if evaluation[scoring]["loss"] is not None]
     scores = [evaluation[scoring] for evaluation in evaluations]
-    loss = _over_seeds([score["loss"] for score in scores], confidence)
-    accuracy = _over_seeds([score["accuracy"] for score in scores], confidence)
     return {
         "label": line.label,
         "variant": line.variant,
@@ -236,11 +234,7 @@ def row_of(
         "length": length,
         "multiple": length // trained,
         "seeds": len(scores),
-        "loss": loss["mean"],
-        "loss_interval": loss["interval"],
-        "accuracy": accuracy["mean"],
-        "accuracy_interval": accuracy["interval"],
-        "perplexity": _perplexity(loss["mean"]),
+        **_means(scores, confidence),
         "targets": scores[0]["count"] if scores else None,
         "buckets": [
             _bucket([evaluation["buckets"][index] for evaluation in evaluations], confidence)
@@ -255,17 +249,19 @@ def _num_buckets(evaluations: Sequence[Mapping[str, Any]]) -> int:
 
 def _bucket(of_runs: Sequence[Mapping[str, Any]], confidence: float) -> dict[str, Any]:
     finite = [bucket for bucket in of_runs if bucket["loss"] is not None]
-    loss = _over_seeds([bucket["loss"] for bucket in finite], confidence)
-    accuracy = _over_seeds([bucket["accuracy"] for bucket in finite], confidence)
+    ends = {"from": of_runs[0]["from"], "to": of_runs[0]["to"]}
+    return {**ends, **_means(finite, confidence), "targets": of_runs[0]["count"]}
+
+
+def _means(scores: Sequence[Mapping[str, Any]], confidence: float) -> dict[str, Any]:
+    """Means over evaluations with a loss, with intervals."""
+    loss, accuracy = (_over_seeds([score[name] for score in scores], confidence) for name in ("loss", "accuracy"))
     return {
-        "from": of_runs[0]["from"],
-        "to": of_runs[0]["to"],
         "loss": loss["mean"],
         "loss_interval": loss["interval"],
         "accuracy": accuracy["mean"],
         "accuracy_interval": accuracy["interval"],
         "perplexity": _perplexity(loss["mean"]),
-        "targets": of_runs[0]["count"],
     }
 
 

@@ -116,7 +116,9 @@ def compare_items(
     tail = (1 + confidence) / 2
     binary = len(first) == len(second) == 1 and set(np.unique([first, second])) <= {0.0, 1.0}
     only = (
-        tuple(int(((first[0] == mine) & (second[0] == 1 - mine)).sum()) for mine in (1, 0)) if binary else (None, None)
+        tuple(int(((first[0] == answer) & (second[0] == 1 - answer)).sum()) for answer in (1, 0))
+        if binary
+        else (None, None)
     )
     of_items = _of_clusters(by_item - difference, documents)
     seeds = _of_seeds(first, second, documents, shared=shared_seeds)

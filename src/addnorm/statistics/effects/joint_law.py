@@ -91,8 +91,8 @@ class JointLaw:
         columns = [np.ones_like(powers), *(powers * own for own in np.eye(powers.shape[1]))]
         target = means if self.limit is None else means - self.limit
         columns = columns if self.limit is None else columns[1:]
-        found, size = nnls(self._rows(columns), (self.weights * target).ravel())
-        return float(size**2), found if self.limit is None else np.array([self.limit, *found])
+        coefficients, size = nnls(self._rows(columns), (self.weights * target).ravel())
+        return float(size**2), coefficients if self.limit is None else np.array([self.limit, *coefficients])
 
     def solve(self, means: Float[np.ndarray, "size variant"]) -> SolvedLaw:
         """The law that fits the mean losses best.

@@ -48,9 +48,9 @@ def posteriors(ranking: Ranking) -> dict[tuple[str, str], Posterior]:
     made = {}
     for row in ranking.variants:
         for reference, comparison in row.versus.items():
-            found = _posterior(comparison, ranking)
-            if found is not None:
-                made[row.variant, reference] = found
+            posterior = _posterior(comparison, ranking)
+            if posterior is not None:
+                made[row.variant, reference] = posterior
     return made
 
 

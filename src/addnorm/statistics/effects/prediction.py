@@ -244,12 +244,12 @@ def scored(
             )
         losses.append(replace(each, observed=float(np.mean(own))))
     for each in prediction.differences:
-        found = comparisons[each.variant, str(each.reference)]
-        if found.difference is None:
+        comparison = comparisons[each.variant, str(each.reference)]
+        if comparison.difference is None:
             raise InputError(
                 f"{prediction.largest}: expected a seed that {each.variant!r} and {each.reference!r} share, got none."
             )
-        differences.append(replace(each, observed=found.difference, observed_verdict=found.verdict))
+        differences.append(replace(each, observed=comparison.difference, observed_verdict=comparison.verdict))
     names = [each.variant for each in losses]
     by_law = {(each.variant, seed): each.value for each in losses for _, seed in observed}
     decided = [each for each in differences if each.verdict != "undecided"]

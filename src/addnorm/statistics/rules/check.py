@@ -154,15 +154,15 @@ def check_rule(
 def _outcomes(rule: WrittenRule, sizes: Sequence[SizeLosses]) -> tuple[ConditionOutcome, ...]:
     made = []
     for condition in rule.conditions:
-        found = condition.evaluate(sizes)
-        statistic = float(found.statistic)
+        outcome = condition.evaluate(sizes)
+        statistic = float(outcome.statistic)
         made.append(
             ConditionOutcome(
                 kind=type(condition).__name__,
                 statistic=statistic if math.isfinite(statistic) else None,
-                name=found.name,
-                needed=found.needed,
-                passed=bool(found.passed),
+                name=outcome.name,
+                needed=outcome.needed,
+                passed=bool(outcome.passed),
             )
         )
     return tuple(made)
@@ -213,7 +213,7 @@ class _Simulation:
             for each, effect in about
         ]
         if known:
-            needed = self._effect_for(POWER)
+            needed = self._detected_effect()
             made.append(PassRate(about="power", effect=needed, rate=POWER, rate_when_added=None))
         return tuple(made)
 
@@ -259,15 +259,15 @@ class _Simulation:
             passed |= self._passes([replace(at, variant=at.variant[:, :runs])])
         return float(passed.mean())
 
-    def _effect_for(self, power: float) -> float | None:
+    def _detected_effect(self) -> float | None:
         low, high = self.rule.boundary, self.rule.boundary + self.sd
         for _ in range(40):
-            if self._rate(high) >= power:
+            if self._rate(high) >= POWER:
                 break
             low, high = high, high + 2 * (high - low)
         else:
             return None
-        return _bisected(lambda effect: self._rate(effect) >= power, low, high)
+        return _bisected(lambda effect: self._rate(effect) >= POWER, low, high)
 
 
 def _bisected(reached: Callable[[float], bool], low: float, high: float) -> float:

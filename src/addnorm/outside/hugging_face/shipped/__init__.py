@@ -95,7 +95,7 @@ class ShippedClass:
     """Parts that stay modules of the class, in words."""
     note: ClassVar[str] = ""
     """Sentence on what is special about the class's joint."""
-    beside: ClassVar[tuple[str, ...]] = ()
+    unused_by_text: ClassVar[tuple[str, ...]] = ()
     """Patterns of parameters of parts that a text does not pass through."""
     close: ClassVar[str] = ""
     """Name of the module, or list of modules, that makes one stream of several before the final norm; the residual's close

@@ -170,7 +170,7 @@ class ShippedModel(Transformer):
         left = [
             name
             for known, name in everything.items()
-            if known not in placed and not any(re.fullmatch(pattern, name) for pattern in self.table.beside)
+            if known not in placed and not any(re.fullmatch(pattern, name) for pattern in self.table.unused_by_text)
         ]
         if left:
             raise InputError(

@@ -108,7 +108,7 @@ class EmbeddingGemma2(ShippedClass):
     withheld = ("per_layer_input",)
     theirs = "attention with a value norm, feed-forward branches, norms, inputs per layer from the embeddings"
     note = "The class has no logits: the model returns its embedding of every token."
-    beside = (r"(vision_tower|embed_vision|audio_tower|embed_audio)\..*",)
+    unused_by_text = (r"(vision_tower|embed_vision|audio_tower|embed_audio)\..*",)
 
     def fill(self, residual: Any, stack: Any) -> Sequence[nn.Module | nn.Parameter]:
         _fill_layer_factors(residual, stack)

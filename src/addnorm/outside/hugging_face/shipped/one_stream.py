@@ -57,7 +57,7 @@ class MuseSpark(ShippedClass):
     joint = ("residual", "variance_keeping")
     theirs = "attention, experts, norms"
     note = "1 - beta² is cut off at 1e-3: a gate beyond 0.9995 has no gradient."
-    beside = _TOWERS
+    unused_by_text = _TOWERS
 
     def residual(self, config: Any) -> Mapping[str, Any]:
         return {"kind": "variance_keeping", "temperature": config.residual_gate_temperature}
@@ -206,7 +206,7 @@ class MistralLarge4(ShippedClass):
     joint = ("position", "interleaved_rope")
     theirs = "latent attention with an indexer and shared keys, experts, norms"
     note = "The joint is position by layer, as in `interleaved_rope`."
-    beside = _TOWERS
+    unused_by_text = _TOWERS
 
     def branches(self, layer: Any, index: int) -> Sequence[ShippedBranch]:
         attention, feed_forward = super().branches(layer, index)
@@ -235,7 +235,7 @@ class NeoMME(ShippedClass):
     note = (
         "The mixture is read and not kept; with norms that have no gain only the quotient of its two numbers matters."
     )
-    beside = (r"model\.patch_embeddings\..*", r"model\.image_.*")
+    unused_by_text = (r"model\.patch_embeddings\..*", r"model\.image_.*")
 
     def residual(self, config: Any) -> Mapping[str, Any]:
         return {"kind": "initial_state", "alpha": config.residual_multiplier}

@@ -150,7 +150,7 @@ class Glm5Next(HyperConnected):
     joint = ("residual", "hyper_connections")
     theirs = "attention with an indexer, linear attention, experts, norms"
     note = "As DeepSeek-V4, but the streams are closed by their mean."
-    beside = (r"model\.visual\..*",)
+    unused_by_text = (r"model\.visual\..*",)
 
     def further(self, config: Any) -> Mapping[str, Any]:
         return {"rounds": config.hc_sinkhorn_iters, "close": "mean"}
