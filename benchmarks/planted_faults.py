@@ -31,8 +31,8 @@ class Fault:
 FAULTS = (
     Fault(
         "a gradient of the kernels is halved",
-        "d_query[batch, heads] = product * panel.scale",
-        "d_query[batch, heads] = product * panel.scale / 2",
+        "d_query[batch, heads] = of_term * panel.scale",
+        "d_query[batch, heads] = of_term * panel.scale / 2",
         "tests/equivalence/test_grouped_attention.py",
     ),
     Fault(
@@ -79,8 +79,8 @@ FAULTS = (
     ),
     Fault(
         "the table's interval is twice as wide",
-        'f"{(interval[1] - interval[0]) / 2:.4f}"',
-        'f"{interval[1] - interval[0]:.4f}"',
+        "reach = (row.interval[1] - row.interval[0]) / 2 if",
+        "reach = (row.interval[1] - row.interval[0]) if",
         "tests/reporting/test_ranking_table.py",
     ),
     Fault(

@@ -1,6 +1,7 @@
 """The sessions of `make test` and `make thorough` hold every test: what is about shapes in one, all else in two others."""
 
 import re
+import runpy
 import subprocess
 from collections import Counter
 from pathlib import Path
@@ -52,3 +53,11 @@ def test_the_names_of_test_modules_are_unique() -> None:
     """Folders of tests are no packages, so that pytest imports two modules of one name as the first of them."""
     names = Counter(path.name for path in (ROOT / "tests").rglob("test_*.py") if "fixtures" not in path.parts)
     assert [name for name, times in names.items() if times > 1] == []
+
+
+def test_every_planted_fault_has_one_place_in_the_sources() -> None:
+    """A fault that no longer finds its line plants nothing, and would tell nobody."""
+    faults = runpy.run_path(str(ROOT / "benchmarks" / "planted_faults.py"))["FAULTS"]
+    texts = [path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py")]
+    places = {fault.name: sum(text.count(fault.right) for text in texts) for fault in faults}
+    assert places == dict.fromkeys(places, 1)
