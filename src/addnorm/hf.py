@@ -18,8 +18,9 @@ from torch.nn import functional as F
 
 from addnorm.errors import InputError
 from addnorm.model.cache import Cache
+from addnorm.model.initialisation import generator_for
 from addnorm.model.linear import Embedding
-from addnorm.model.spec import ModelSpec, generator_for
+from addnorm.model.spec import ModelSpec
 from addnorm.model.transformer import Transformer
 from addnorm.outside.hugging_face.own_class import (
     ARCHITECTURES,

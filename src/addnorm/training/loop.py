@@ -20,8 +20,9 @@ from torch import Tensor, nn
 from addnorm.data import Dataset, held_batches, train_batch
 from addnorm.errors import AddnormError, InputError
 from addnorm.model.forward_context import ACROSS_LAYERS
+from addnorm.model.initialisation import generator_for
 from addnorm.model.scaling import rate_factors
-from addnorm.model.spec import ModelSpec, generator_for
+from addnorm.model.spec import ModelSpec
 from addnorm.model.transformer import Transformer
 from addnorm.optimization.optimizers import with_rates
 from addnorm.study.definition import RunSpec

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from addnorm.errors import BrokenLaw
-from addnorm.model.spec import generator_for
+from addnorm.model.initialisation import generator_for
 from addnorm.study.foreign import ForeignModel, ForeignSpec
 from addnorm.testing.laws import rounding_of
 

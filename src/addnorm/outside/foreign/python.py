@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from addnorm.data.tokenizers import TokenizerSpec
 from addnorm.errors import InputError
-from addnorm.model.spec import generator_for
+from addnorm.model.initialisation import generator_for
 from addnorm.outside.foreign._contract import check_model, check_start, some_tokens
 from addnorm.outside.foreign._use import roles_by_use
 from addnorm.store.files import write_atomic

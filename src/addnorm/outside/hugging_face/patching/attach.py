@@ -9,8 +9,8 @@ from torch.utils.hooks import RemovableHandle
 
 from addnorm.catalogue import Spec
 from addnorm.errors import InputError
+from addnorm.model.initialisation import initialise
 from addnorm.model.neutral import Start, neutral_start
-from addnorm.model.spec import initialise
 from addnorm.model.transformer import Transformer
 from addnorm.outside.hugging_face.patching import attention, norms
 from addnorm.outside.hugging_face.patching.attention import keep_all_positions
