@@ -1,4 +1,4 @@
-"""What columns that are not read may say against counting some runs.
+"""Reasons not to count some runs, from columns that are not read.
 
 A cell counts if its words say so (`node 7 died`, `DO NOT USE`), or if it answers the name of its column: an empty `end_time`,
 a `progress` of 0.62, `keep` no. Of names and words that settings have too (`keep`, `mean`, `tokens`), only those count that
@@ -81,7 +81,7 @@ def _words(column: str) -> frozenset[str]:
 
 @lru_cache(maxsize=4096)
 def _kind(column: str) -> str | None:
-    """What a column's name asks of every run; None if only its words are looked at."""
+    """The question that a column's name puts to every run; None if only its words are looked at."""
     words = _words(column)
     if (words & _ENDS and words & _TIMES) or folded(column) in _WHOLE_ENDS:
         return "end"
@@ -249,7 +249,7 @@ def _by_kind(column: str, cells: Mapping[_Run, str]) -> list[str]:
 
 
 def _before_plan(column: str, last: Mapping[_Run, RunRow]) -> list[str]:
-    """How far runs came of what was planned, where that is less and no state says whether they ended."""
+    """The steps made of those planned, where they are fewer and no state says whether they ended."""
     short = []
     for row in last.values():
         step, planned = _as_number(str(row.step)), _as_number(row.unread.get(column, ""))

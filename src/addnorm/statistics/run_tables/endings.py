@@ -229,7 +229,7 @@ def _alike(variants: Iterable[str]) -> list[Sentence]:
 
 
 def _spelling(name: str) -> str:
-    """What names of one variant have in common: small letters, numbers in one notation, settings in one order."""
+    """The common form of the names of one variant: small letters, numbers in one notation, settings in one order."""
     plain = unicodedata.normalize("NFKC", name).casefold()
     parts = re.findall(r"[^\s,;{}'\"]+", re.sub(r"['\"]?\s*[:=]\s*['\"]?", "=", plain))
     if parts and all("=" in part.strip("=") for part in parts):

@@ -31,7 +31,7 @@ _CRASHED = re.compile(
     r"|CUDA out of memory|Segmentation fault|core dumped",
     re.MULTILINE,
 )
-"""What a process that died leaves behind its last evaluation."""
+"""The text that a process which died leaves behind its last evaluation."""
 _NOT_A_NUMBER = re.compile(r"\bloss:?\s*[-+]?nan\b", re.IGNORECASE)
 _NAMES = {"Validation bpb": "val/bpb", "CORE metric": "core_metric"}
 _SUFFIXES = (".txt", ".log")

@@ -1,4 +1,4 @@
-"""Which constants, means and null forms of a graph are free, by its operations alone: no weight is read."""
+"""Constants, means and null forms of a graph that are free, by its operations alone: no weight is read."""
 
 from collections.abc import Iterator
 
