@@ -61,6 +61,15 @@ def test_states_of_trackers_are_read(tmp_path: Path, word: str, state: str, colu
     assert by_name(path, state="")["mine/1"].loss == 2.43, "an empty name leaves the column out"
 
 
+def test_a_word_of_two_meanings_is_asked(tmp_path: Path) -> None:
+    """Ray Tune writes TERMINATED of a trial that finished, clouds of a machine that was taken away."""
+    rows = [f"{variant},{seed},{loss},TERMINATED" for variant in LOSSES for seed, loss in enumerate(LOSSES[variant])]
+    path = table(tmp_path, "variant,seed,loss,status", rows)
+    with pytest.raises(InputError, match=r"'TERMINATED', which Ray Tune writes of a trial that finished and others"):
+        read_runs(path)
+    assert {run.state for run in read_runs(path, {"state": ""})} == {"finished"}
+
+
 def test_a_word_that_is_no_state_is_refused_where_others_are(tmp_path: Path) -> None:
     path = table(tmp_path, "variant,seed,loss,state", ["a,0,2.5,finished", "a,1,2.6,Ohio"])
     with pytest.raises(InputError, match=r"line 3: expected the state of a run .* got 'Ohio'.*--columns state="):

@@ -85,6 +85,11 @@ def state_of(word: object, column: str, where: str) -> str:
         InputError: a word that stands for none.
     """
     state = STATE_OF.get(_folded(word))
+    if _folded(word) == "terminated":
+        raise InputError(
+            f"{where}: expected the state of a run in column {column!r}, got {word!r}, which Ray Tune writes of a trial that "
+            "finished and others of a run that was killed. Write finished or failed, or give --columns state= to count all."
+        )
     if state is None:
         got = "an empty cell" if is_missing(word) else repr(word)
         raise InputError(
