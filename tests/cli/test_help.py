@@ -17,6 +17,8 @@ from addnorm.docstrings import field_docstrings
 from addnorm.words import phrases
 
 CHINESE = re.compile(r"[\u4e00-\u9fff]")
+ENGLISH = re.compile(r"(?:[a-z]{2,}[ ,]+){2}[a-z]{2,}")
+"""Three words in a row, which no Chinese sentence has."""
 NAMES = re.compile(
     r"`[^`]*`|(?<![\w-])--[a-z][\w-]*|[\w./]*\w\.(?:json|yaml|py|svg|pdf|png|safetensors|html)\b|\b\d+\b"
 )
@@ -73,6 +75,7 @@ def test_no_sentence_of_a_help_is_english(name: str) -> None:
     for field, english in options_of(module(name).Options).items():
         text = chinese.words.get(f"option.{name}.{field}", chinese.words.get(f"option.any.{field}"))
         assert CHINESE.search(text or ""), f"{name} --{field}: {english}"
+        assert not ENGLISH.search(NAMES.sub("", text or "")), f"{name} --{field}: {text}"
     text = shown(name, "zh")
     paragraphs = [part for part in text.split("\n\n") if not part.startswith("例如：")]
     assert [part for part in paragraphs if not CHINESE.search(part)] == []

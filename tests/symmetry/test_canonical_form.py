@@ -151,10 +151,12 @@ def test_weights_at_initialisation_have_a_form() -> None:
 
 def test_what_cannot_be_used_up_is_named() -> None:
     """GPT-J's queries, keys and values have no bias, and a basis of their own: least squares over them means nothing."""
-    made = canonicalised(*shipped("GPTJForCausalLM"))
+    model, inputs = shipped("GPTJForCausalLM")
+    made = canonicalised(model, inputs)
     shifts = tuple(f"transformer.h.{layer}.ln_1.bias" for layer in range(2))
     assert made.stays["shift into the next bias"] == shifts
     assert made.certificate.passed
+    assert random_moves(model, inputs).stays == made.stays
 
 
 MODEL = """

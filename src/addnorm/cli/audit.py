@@ -71,7 +71,7 @@ class Options(PluginOption):
     per channel, and their error in 8 and 4 bits."""
     all: bool = False
     """Count the directions of all parameters that change no output, by family: both methods for models of up to 5000 numbers,
-    changes of basis on the graph at full size for others."""
+    changes of basis and additive freedom on the graph at full size for others."""
     canonical: Path | None = None
     """Write the canonical representative (gains folded, removable constants zero, bases balanced, stream and units ordered),
     with a certificate: a file, or for a Transformers model a folder that its class loads."""

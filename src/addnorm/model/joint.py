@@ -60,7 +60,7 @@ class Joint(nn.Module):
 
     def __init__(self, build: Callable[[], Residual], sites: Sequence[Place], width: int, refused: str | None) -> None:
         super().__init__()
-        self.build, self.width = build, width
+        self._build, self.width = build, width
         self.residual = build()
         self.sites = tuple(Site(place.index, place.layer, place.role) for place in sites)
         self.refused = refused
@@ -188,7 +188,7 @@ class Joint(nn.Module):
             )
         # On the joint's own device: a generator draws other numbers on a GPU than on a CPU.
         with torch.device(own[0][1].device if own else "cpu"):
-            fresh = self.build()
+            fresh = self._build()
         start = dict([*fresh.named_parameters(), *fresh.named_buffers()])
         for name, tensor in own:
             tensor.copy_(start[name])

@@ -169,7 +169,7 @@ def doubts(rows: Sequence[RunRow], names: Names) -> list[Sentence]:
             variant, seed = parts.get("variant", variant), parts.get("seed", place)
         last[variant, str(seed)] = row
     columns = dict.fromkeys(column for row in rows for column in row.unread)
-    found: dict[str, dict[str, list[str]]] = {
+    doubtful: dict[str, dict[str, list[str]]] = {
         "endings_unread": {},
         "plan_unread": {},
         "counts_unread": {},
@@ -186,27 +186,27 @@ def doubts(rows: Sequence[RunRow], names: Names) -> list[Sentence]:
             continue
         cells = {run: row.unread.get(column, "") for run, row in last.items()}
         if _of_setting(column):
-            found["settings_unread"][column] = _differing(cells)
+            doubtful["settings_unread"][column] = _differing(cells)
             continue
-        told = [word for row in rows if (word := row.unread.get(column)) and _tells(column, word)]
+        bad_ends = [word for row in rows if (word := row.unread.get(column)) and _tells(column, word)]
         # What is the same for all is a setting.
-        if told and (len(set(told)) > 1 or len(told) < len(rows)):
-            found["endings_unread"][column] = told
+        if bad_ends and (len(set(bad_ends)) > 1 or len(bad_ends) < len(rows)):
+            doubtful["endings_unread"][column] = bad_ends
         elif named := _by_kind(column, cells):
-            found["endings_unread"][column] = named
+            doubtful["endings_unread"][column] = named
         elif short := _before_plan(column, last):
-            found["plan_unread"][column] = short
+            doubtful["plan_unread"][column] = short
         elif _kind(column) == "count" and names.step != "":
-            found["counts_unread"][column] = _unequal(cells, last)
-        found["summaries_unread"][column] = _within(cells, lambda text: text.strip().casefold() in SUMMARIES)
-    named_by = [(name, [(column, told) for column, told in of.items() if told]) for name, of in found.items()]
-    said = [say(name, columns=listed("semicolon", map(_shown, of[:_SHOWN]))) for name, of in named_by if of]
-    return said + ([say("data_differ", data=listed("comma", data[:_SHOWN]))] if data else [])
+            doubtful["counts_unread"][column] = _unequal(cells, last)
+        doubtful["summaries_unread"][column] = _within(cells, lambda text: text.strip().casefold() in SUMMARIES)
+    named_by = [(name, [(column, texts) for column, texts in of.items() if texts]) for name, of in doubtful.items()]
+    warnings = [say(name, columns=listed("semicolon", map(_shown, of[:_SHOWN]))) for name, of in named_by if of]
+    return warnings + ([say("data_differ", data=listed("comma", data[:_SHOWN]))] if data else [])
 
 
 def _shown(of: tuple[str, Sequence[str]]) -> Sentence:
-    column, told = of
-    words = [text if len(text) <= 60 else f"{text[:60]}…" for text in list(dict.fromkeys(told))[:_SHOWN]]
+    column, texts = of
+    words = [text if len(text) <= 60 else f"{text[:60]}…" for text in list(dict.fromkeys(texts))[:_SHOWN]]
     return say("ending_unread_of", column=repr(column), words=listed("comma", map(repr, words)))
 
 
@@ -270,12 +270,12 @@ def _within(cells: Mapping[_Run, str], is_one: Callable[[str], bool]) -> list[st
     by_variant: dict[str, list[str]] = {}
     for (variant, _), text in cells.items():
         by_variant.setdefault(variant, []).append(text)
-    found: list[str] = []
+    set_apart: list[str] = []
     for texts in by_variant.values():
         ones = [text for text in texts if is_one(text)]
         if 0 < len(ones) < len(texts):
-            found += filter(None, texts)
-    return found
+            set_apart += filter(None, texts)
+    return set_apart
 
 
 def _differing(cells: Mapping[_Run, str]) -> list[str]:

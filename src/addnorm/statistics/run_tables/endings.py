@@ -44,9 +44,9 @@ _BAD_SIGNS = (
 _ENDED_BADLY = re.compile(
     rf"(?<![^\W\d_])(?:(?:{_BAD})[^\W\d_]*|(?:{_BAD_WORDS})(?![^\W\d_]))|{_BAD_SIGNS}", re.IGNORECASE
 )
+"""A word for a bad end, in a cell of any column and in the languages of those who wrote to us."""
 _PARTS = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 """Between the words of `KeyboardInterrupt` and `OOMKilled`."""
-"""A word for a bad end, in a cell of any column and in the languages of those who wrote to us."""
 SUMMARIES = words_of(
     "mean means average avg grand total median std stdev sd sem sum min max diff difference delta mittelwert mittel "
     "durchschnitt gesamtergebnis summe differenz moyenne promedio media média среднее итого 平均 均值 平均值 合计 总计 差值 "
@@ -85,7 +85,7 @@ def state_of(word: object, column: str, where: str) -> str:
         InputError: a word that stands for none.
     """
     state = STATE_OF.get(_folded(word))
-    if _folded(word) == "terminated":
+    if _folded(word) == "terminated":  # in the table above all the same, so that its column is known as one of states
         raise InputError(
             f"{where}: expected the state of a run in column {column!r}, got {word!r}, which Ray Tune writes of a trial that "
             "finished and others of a run that was killed. Write finished or failed, or give --columns state= to count all."

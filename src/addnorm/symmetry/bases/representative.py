@@ -206,7 +206,7 @@ def random_moves(model: nn.Module, inputs: Any, *, observe: Observe = "logits", 
     """
     found, bound = _analysed(model, inputs, observe)
     made, certificate = rewritten(model, lambda weights: found.move_at_random(weights, seed), bound, observe)
-    return Representative(model=made, sizes=found.sizes(), certificate=certificate)
+    return Representative(model=made, sizes=found.sizes(), certificate=certificate, stays=found.additive.staying())
 
 
 def equal_up_to(model: nn.Module, other: nn.Module, inputs: Any, *, observe: Observe = "logits") -> WeightDistance:
