@@ -1,6 +1,6 @@
 """Version of the package, in a module of its own: rooms record it, and may not import the package above them."""
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 """Version of the package.
 
 Example:

@@ -3,6 +3,9 @@
 import copy
 import pickle
 import re
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -270,6 +273,21 @@ def test_a_joint_made_without_memory_starts_as_any_other(kind: str) -> None:
     reset = dict([*made.named_parameters(), *made.named_buffers()])
     assert reset.keys() == dict(values).keys()
     assert all(torch.equal(reset[name], value) for name, value in values)
+
+
+def test_equal_steps_are_made_on_the_meta_device_after_a_load_by_transformers() -> None:
+    """Its loader replaces torch.linspace, and torch keeps the replacement where it has not met the device before."""
+    code = """
+        import torch, addnorm
+        from transformers.initialization import meta_device_safe_creation_ops
+        with meta_device_safe_creation_ops(), torch.device("meta"):
+            torch.zeros(1)
+        with torch.device("meta"):
+            assert torch.linspace(0, 1, 2).device.type == "cpu", "the replacement is not kept, so that this shows nothing"
+            for kind in ("lambdas", "wide"):
+                assert all(each.is_meta for each in addnorm.joint(kind, width=8, depth=2).parameters()), kind
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)
 
 
 def test_a_copied_joint_is_reset_alone() -> None:

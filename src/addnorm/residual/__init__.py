@@ -35,6 +35,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -53,6 +54,7 @@ __all__ = [
     "SeparateReads",
     "Site",
     "Stream",
+    "equal_steps",
     "separate",
 ]
 
@@ -129,6 +131,15 @@ def separate(read: Read) -> SeparateReads:
 
 
 Change = Callable[[Tensor], Tensor]
+
+
+def equal_steps(first: float, last: float, count: int) -> Float[Tensor, "count"]:
+    """Numbers from the first to the last in equal steps; the first alone where there is one.
+
+    Not `torch.linspace`: Transformers replaces it while it builds a model, and where that is the first thing that a process
+    does on the meta device, `torch.device("meta")` does not know the original from then on and leaves its numbers on the CPU.
+    """
+    return torch.tensor([first + (last - first) * number / max(count - 1, 1) for number in range(count)])
 
 
 @dataclass(frozen=True, kw_only=True)

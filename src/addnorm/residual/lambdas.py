@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from addnorm.reduction import Reduction
-from addnorm.residual import Coefficients, Parts, Residual, ResidualSpec, Site, Stream
+from addnorm.residual import Coefficients, Parts, Residual, ResidualSpec, Site, Stream, equal_steps
 from addnorm.shape import Shape, first_sites, last_sites
 
 
@@ -70,8 +70,8 @@ class LambdasResidual(Residual):
         self.first_sites, self.last_sites = first_sites(parts.sites), last_sites(parts.sites)
         depth = len(self.first_sites)
         self.middle = (depth - 1) // 2
-        self.stream = nn.Parameter(torch.linspace(*spec.stream_start, depth))
-        self.embedding = nn.Parameter(torch.linspace(*spec.embedding_start, depth))
+        self.stream = nn.Parameter(equal_steps(*spec.stream_start, depth))
+        self.embedding = nn.Parameter(equal_steps(*spec.embedding_start, depth))
         pairs = depth // 2
         self.skip = nn.Parameter(torch.full((pairs,), spec.skip_start)) if spec.skips and pairs else None
         self.backout = nn.Parameter(torch.tensor(spec.backout_start)) if spec.backout else None

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from addnorm.fields import require, require_at_least
 from addnorm.kernels.depth_mixing import write_streams
 from addnorm.reduction import Reduction
-from addnorm.residual import Parts, Residual, ResidualSpec, Site, Stream
+from addnorm.residual import Parts, Residual, ResidualSpec, Site, Stream, equal_steps
 from addnorm.shape import Shape
 
 
@@ -63,7 +63,7 @@ class WideResidual(Residual):
         super().__init__()
         self.streams, self.retention = spec.streams, spec.retention
         # Mirrored logits: sigma(-b) + sigma(b) = 1, so that each pair of streams has the mean weight 1.
-        start = torch.linspace(-spec.spread, spec.spread, spec.streams)
+        start = equal_steps(-spec.spread, spec.spread, spec.streams)
         self.beta = nn.Parameter(start.repeat(sites, 1))
 
     def open(self, x: Stream) -> Tensor:

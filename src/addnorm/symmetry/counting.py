@@ -17,7 +17,7 @@ from addnorm.redundancy.graph.export import NotExported, export
 from addnorm.symmetry.actions.equations import IllConditioned
 from addnorm.symmetry.families import COUNTED
 from addnorm.symmetry.numeric.jacobian import Jacobian, generic_point, jacobian
-from addnorm.symmetry.numeric.null_space import confirmed, null_space
+from addnorm.symmetry.numeric.null_space import confirmed, moved_numbers, null_space
 from addnorm.symmetry.structure import columns_of, structure
 
 LARGEST = 5000
@@ -96,8 +96,7 @@ def learned_numbers(
     for group, names in groups.items():
         rows = torch.cat([basis[:0], *(basis[columns[name]] for name in names)])
         unread = sum(int(derivative.unread[columns[name]].sum()) for name in names)
-        # The basis is orthonormal over scaled columns, so that a share of it that is rounding is small.
-        absorbed = int((torch.linalg.svdvals(rows) > 1e-7).sum()) if rows.numel() else 0
+        absorbed = moved_numbers(rows)
         if in_turn and absorbed == len(rows) - unread:
             basis = basis @ svd(rows, full_matrices=True)[2][absorbed:].T
         named = tuple(

@@ -17,6 +17,7 @@ from addnorm.redundancy.execution.observation import Observe
 from addnorm.redundancy.graph.export import Program
 from addnorm.redundancy.rewriting.audited_model import parameter_versions
 from addnorm.symmetry.moves import Comparison, carried
+from addnorm.symmetry.numeric.null_space import moved_numbers
 from addnorm.symmetry.structure import Structure, structure
 
 SAME = 1e-9
@@ -47,11 +48,7 @@ class Subject:
         if not names:
             return 0
         rows = torch.cat([self.null[self.columns[name]] for name in names])
-        if not rows.numel():
-            return len(rows)
-        # The basis is orthonormal over the scaled columns, so that a share of it that is rounding is small.
-        values = torch.linalg.svdvals(rows)
-        return len(rows) - int((values > 1e-7).sum())
+        return len(rows) - moved_numbers(rows)
 
     def move(self, family: str, index: int, amount: float) -> tuple[nn.Module, float]:
         """See `Symmetries.move`."""
