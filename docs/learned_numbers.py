@@ -60,6 +60,10 @@ tell what they leave. `token_tables` has three entries per token.
   has 118.
 - **rest**: what is measured and not proven, with the parameters that it moves: a finding, neither
   denied nor claimed.
+
+Counted on processors with AVX2 and with AVX-512, `redundant` is the same in every row but
+`orthogonal_streams`, which was counted once. How the rest falls into sets differed in two rows
+(`none`, `clip`), because rounding decides among sets that fit equally well.
 """
 
 

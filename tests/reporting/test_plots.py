@@ -5,10 +5,13 @@ import math
 import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import matplotlib
 import pytest
+from fontTools.ttLib import TTFont
+from matplotlib import font_manager
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
@@ -197,6 +200,19 @@ def test_chinese_is_drawn_where_a_font_has_it_and_english_where_none_has(monkeyp
     assert style.drawable("en") == "en"
     monkeypatch.setattr(style, "chinese_font", lambda: "Some Font")
     assert style.drawable("zh") == "zh"
+
+
+def test_a_font_that_was_installed_since_matplotlib_listed_them_is_found(tmp_path: Path, monkeypatch: Any) -> None:
+    font = TTFont(font_manager.findfont("DejaVu Sans"))
+    for record in font["name"].names:
+        if record.nameID in (1, 4, 16):
+            record.string = "SimHei"
+    font.save(tmp_path / "simhei.ttf")
+    (tmp_path / "broken.ttf").write_text("no font")
+    monkeypatch.setattr(font_manager, "findSystemFonts", lambda: list(map(str, tmp_path.iterdir())))
+    kept = [entry for entry in font_manager.fontManager.ttflist if entry.name not in style.CHINESE_FONTS]
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", kept)
+    assert style.chinese_font.__wrapped__() == "SimHei"
 
 
 def test_sections_import_neither_torch_nor_matplotlib_until_they_draw() -> None:

@@ -15,13 +15,14 @@ import pytest
 import made_study
 from addnorm.cli import main
 from addnorm.reporting.figures import all_figures
-from addnorm.reporting.formats.spec import flat
+from addnorm.reporting.formats.spec import NULL, flat
 from addnorm.reporting.measures import measures
 from addnorm.reporting.reader import Reader
 from addnorm.reporting.report import write_report
 from addnorm.reporting.sections.report.environment import environment
 from addnorm.reporting.sections.report.method import method
 from addnorm.reporting.sections.report.reproduce import reproduction, study_content
+from addnorm.reporting.sections.report.setup import setup
 from addnorm.store import StudyFolder
 from addnorm.store.peeks import peeks
 from addnorm.study.loading import load_study
@@ -174,6 +175,20 @@ def test_the_commands_reach_every_extension(study: Path) -> None:
     found = reproduction(replace(snapshot, plan=plan), study / "report" / "report.html")
     assert found.plan_hashes[-1] == "later"
     assert any("seeds=[0,1,2,7]" in command for command, _ in found.commands)
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_a_setting_without_a_value_is_said_in_words(tmp_path: Path, language: str) -> None:
+    folder = made_study.finished(tmp_path / "study").path
+    whole = json.loads((folder / "study.json").read_text())
+    for run in whole["runs"]:
+        run["spec"]["model"] |= {"heads": 6, "kv_heads": None}
+        run["spec"]["training"]["clip"] = None
+    (folder / "study.json").write_text(json.dumps(whole))
+    t = phrases(language)
+    said = {sentence for _, sentences in setup(Reader(folder).look(), language) for sentence in sentences}
+    assert {t("setup.heads", heads=6, kv_heads=6), t("setup.not_clipped")} <= said
+    assert not any(NULL in each and " = " not in each for each in said)  # a list of settings has their paths
 
 
 @pytest.mark.usefixtures("blank_pictures")

@@ -4,6 +4,7 @@ import itertools
 import math
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -48,7 +49,13 @@ def chinese_font() -> str | None:
     """Name of an installed font with Chinese glyphs; None if there is none."""
     from matplotlib import font_manager
 
-    known = {entry.name for entry in font_manager.fontManager.ttflist}
+    fonts = font_manager.fontManager
+    if not any(entry.name in CHINESE_FONTS for entry in fonts.ttflist):
+        # Its list of fonts is kept in a file from one run to the next, without those that were installed since.
+        for path in set(font_manager.findSystemFonts()) - {entry.fname for entry in fonts.ttflist}:
+            with suppress(OSError, RuntimeError, ValueError):  # not a font that it can read: it draws none of them
+                fonts.addfont(path)
+    known = {entry.name for entry in fonts.ttflist}
     return next((name for name in CHINESE_FONTS if name in known), None)
 
 

@@ -5,6 +5,9 @@ from typing import Any
 
 from addnorm.fields import flat_fields
 
+NULL = "null"
+"""Text of a setting without a value, as a study file writes it."""
+
 
 def flat(value: Mapping[str, Any]) -> dict[str, str]:
     """Nested mappings as path and text: `training.optimizer.betas`, `[0.9, 0.95]`."""
@@ -28,4 +31,4 @@ def _text(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, list):
         return f"[{', '.join(map(_text, value))}]"
-    return "null" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+    return NULL if value is None else f"{value:g}" if isinstance(value, float) else str(value)

@@ -69,7 +69,7 @@ def _rank(values: Tensor) -> int:
 
 
 def _widest_gap(shares: Tensor, low: int, high: int) -> int:
-    """How many of the falling shares precede their widest gap, from `low` to `high`."""
+    """The number of falling shares before their widest gap, from `low` to `high`."""
     # What is smaller than rounding is no gap: 1e-12 over 1e-16 says nothing that 1e-12 over zero would not.
     floor = torch.clamp(shares, min=_ROUNDING)
     after = torch.cat([floor[1:], floor.new_tensor([_ROUNDING])])
@@ -77,7 +77,7 @@ def _widest_gap(shares: Tensor, low: int, high: int) -> int:
 
 
 def moved_numbers(basis: Tensor) -> int:
-    """In how many independent ways the null directions move some of the numbers, from an orthonormal basis's rows of them.
+    """The number of independent ways in which null directions move some numbers, from an orthonormal basis's rows of them.
 
     A direction that leaves the numbers in place has a share of zero in these rows, up to rounding, which the smallest
     singular value of the Jacobian that is not zero enlarges: shares of 4e-7 were seen in a model of 186 numbers, and on

@@ -6,7 +6,7 @@ from typing import Any
 from addnorm.catalogue import MECHANISM_ROOMS
 from addnorm.reporting.formats.measured import RankingFormats
 from addnorm.reporting.formats.numbers import quantity, times
-from addnorm.reporting.formats.spec import flat
+from addnorm.reporting.formats.spec import NULL, flat
 from addnorm.reporting.reading.study_files import content_of, counted_costs
 from addnorm.reporting.section import Section
 from addnorm.reporting.snapshot import Snapshot
@@ -65,7 +65,7 @@ def own_settings(snapshot: Snapshot) -> list[tuple[str, list[tuple[str, str]]]]:
             [
                 (path, of[name])
                 for path, of in snapshot.differing.items()
-                if of[name] != of[base] and not (name in own and of[name] == "–")
+                if of[name] != of[base] and not (name in own and of[name] == _ABSENT)
             ],
         )
         for name in snapshot.variants
@@ -114,7 +114,10 @@ def _models(snapshot: Snapshot, settings: _Shared, t: Phrases) -> list[str]:
         sentences.append(t("setup.references", names=comma.join(snapshot.references)))
     sentences += _sentence(t, "width", settings.take(width="model.width", hidden="model.hidden"))
     sentences += _sentence(t, "depth", settings.take(depth="model.depth"))
-    sentences += _sentence(t, "heads", settings.take(heads="model.heads", kv_heads="model.kv_heads"))
+    heads = settings.take(heads="model.heads", kv_heads="model.kv_heads")
+    if heads is not None and heads["kv_heads"] == NULL:
+        heads["kv_heads"] = heads["heads"]
+    sentences += _sentence(t, "heads", heads)
     sentences += _sentence(t, "length", settings.take(length="model.max_seq"))
     others = [room for room in MECHANISM_ROOMS if room not in (*_NAMED_FIRST, "bias")]  # the field of "bias" is qk_bias
     parts = [
@@ -169,7 +172,8 @@ def _training(snapshot: Snapshot, settings: _Shared, t: Phrases) -> list[str]:
     optimizer, schedule = settings.part("training.optimizer"), settings.part("training.schedule")
     sentences += [t("setup.optimizer", optimizer=optimizer)] if optimizer else []
     sentences += [t("setup.schedule", schedule=schedule)] if schedule else []
-    sentences += _sentence(t, "clip", settings.take(clip="training.clip"))
+    clip = settings.take(clip="training.clip")
+    sentences += _sentence(t, "clip" if clip != {"clip": NULL} else "not_clipped", clip)
     sentences += _sentence(t, "precision", settings.take(precision="training.precision"))
     scored = settings.take(sequences="training.eval_sequences")
     last = settings.take(sequences="training.final_sequences")  # not there unless it is set
