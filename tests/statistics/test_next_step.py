@@ -48,6 +48,16 @@ def test_decided_comparisons_are_reported() -> None:
     assert (step.action, step.seeds, step.variants) == ("report", None, ())
 
 
+def test_a_verdict_that_was_not_found_again_stays_open() -> None:
+    runs = results(base=(*BASE, *BASE), deep=(2.412, 2.443, 2.421, 2.60, 2.45, 2.54))
+    step = step_of(rank(runs, references=["base"], second=(3, 4, 5)))
+    assert step.action == "report"
+    assert step.sentence.note["code"] == "next_report_both"
+    assert "deep–base" in step.sentence
+    again = rank(results(base=(*BASE, *BASE), deep=(2.412, 2.443, 2.421) * 2), references=["base"], second=(3, 4, 5))
+    assert step_of(again).sentence.note["code"] == "next_report"
+
+
 def test_a_tested_comparison_is_run_at_new_seeds() -> None:
     ranking = rank(results(base=BASE, deep=(2.489, 2.471, 2.513)), references=["base"])
     step = step_of(ranking)

@@ -46,6 +46,26 @@ def test_noise_alone_is_seldom_called_stuck(times: float) -> None:
     assert found <= 0.05 * 200
 
 
+@pytest.mark.parametrize("variants", [2, 3, 6])
+def test_two_groups_that_every_variant_has_are_named(variants: int) -> None:
+    """As in tasks that are solved by a jump: the others' spread is as large as the gap, so each variant's own runs tell."""
+    rng = np.random.default_rng(6)
+    named = right = 0
+    for _ in range(100):
+        lost = rng.random((variants, 12)) < 0.5
+        stuck, _ = stuck_cells(study(rng, variants, 12) + 100 * SIGMA * lost, np.ones((variants, 12), bool))
+        named += int(stuck.any())
+        right += int(not (stuck & ~lost).any())
+    assert named >= 90
+    assert right >= 90
+
+
+def test_a_seed_that_is_hard_for_everybody_is_no_group() -> None:
+    values = study(np.random.default_rng(7), 4, 12)
+    values[:, [2, 5, 6]] += 100 * SIGMA
+    assert not stuck_cells(values, np.ones((4, 12), bool))[0].any()
+
+
 @pytest.mark.parametrize("row", [0, 1])
 @pytest.mark.parametrize(("shift", "upper"), [(100, [4]), (-100, [0, 1, 2, 3, 5])])
 def test_of_two_variants_the_gap_belongs_to_the_one_whose_losses_have_it(

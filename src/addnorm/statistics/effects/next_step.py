@@ -66,6 +66,10 @@ def next_step(ranking: Ranking) -> NextStep:
     if not all_comparisons(ranking):
         return NextStep(action="add_variant", sentence=say("next_add_variant"))
     if not unresolved:
+        lost = [pair for pair in all_comparisons(ranking) if pair[2].again and pair[2].again.state == "not found again"]
+        if lost:
+            pairs = listed("comma", [f"{name}–{other}" for name, other, _ in lost])
+            return NextStep(action="report", sentence=say("next_report_both", pairs=pairs))
         return NextStep(action="report", sentence=say("next_report"))
     few = [pair for pair in unresolved if pair[2].verdict is None and pair[2].reason_code in _TOO_FEW]
     if few and (least := min(map(_in_all, few))) <= RESOLVABLE_SEEDS:
