@@ -12,11 +12,11 @@ from statistics import mean
 from typing import cast
 
 import torch
+from bias_walk import Precision, Walk, walk_on_noise, walks
 from safetensors.torch import load_file
 
 import addnorm
 from addnorm.data import Dataset
-from addnorm.insight.bias_walk import Precision, Walk, walk_on_noise, walks
 from addnorm.optimization.optimizers.adamw import AdamW
 from addnorm.store import RunFolder, StudyFolder
 from addnorm.study.decoding import decode

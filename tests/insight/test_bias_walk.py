@@ -1,15 +1,20 @@
 """A bias without effect walks as far as its gradient's rounding errors carry it, and no further."""
 
+import runpy
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
 
 from addnorm import preset
 from addnorm.errors import InputError
-from addnorm.insight.bias_walk import Precision, Walk, walk_on_noise, walks
 from addnorm.model.spec import ModelSpec
 from addnorm.optimization.optimizers.adamw import AdamW
 
 STEPS, RATE = 40, 1e-3
+BENCHMARK = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "bias_walk.py"))
+Walk, walk_on_noise, walks = (BENCHMARK[name] for name in ("Walk", "walk_on_noise", "walks"))
 
 
 def tiny(**overrides: object) -> ModelSpec:
@@ -17,7 +22,7 @@ def tiny(**overrides: object) -> ModelSpec:
     return preset("gpt2", dropout=0, **{**sizes, **overrides})
 
 
-def walked(precision: Precision, eps: float = 1e-8, **overrides: object) -> dict[str, Walk]:
+def walked(precision: str, eps: float = 1e-8, **overrides: object) -> dict[str, Any]:
     optimizer = AdamW(learning_rate=RATE, weight_decay=0.0, betas=(0.9, 0.95), eps=eps)
     found = walk_on_noise(tiny(**overrides), optimizer=optimizer, precision=precision, steps=STEPS, batch=2, seq=16)
     return {walk.bias: walk for walk in found}
@@ -31,7 +36,7 @@ def test_a_redundant_bias_stands_still_where_rounding_is_below_eps() -> None:
 
 
 @pytest.mark.parametrize(("precision", "eps"), [("float32", 1e-15), ("bfloat16 autocast", 1e-8), ("bfloat16", 1e-8)])
-def test_it_walks_like_a_useful_one_where_rounding_is_above_eps(precision: Precision, eps: float) -> None:
+def test_it_walks_like_a_useful_one_where_rounding_is_above_eps(precision: str, eps: float) -> None:
     found = walked(precision, eps)
     assert found["k"].rms > RATE  # further than any one step
     assert found["k"].largest <= STEPS * RATE * 10  # and no further than AdamW can go

@@ -1,13 +1,15 @@
 """Seeds in stages: the boundaries against published ones, the error rate over all looks, and what the next stage trains."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
-from scipy.special import ndtri
+from scipy.special import ndtr, ndtri
 from scipy.stats import beta, multivariate_normal
 
 from addnorm.errors import InputError
 from addnorm.statistics import Result, rank
-from addnorm.statistics.alpha_spending import nominal_level, nominal_levels, obrien_fleming, sequential_p
+from addnorm.statistics.alpha_spending import nominal_level, nominal_levels, sequential_p
 from addnorm.statistics.multiple_testing import decide
 from addnorm.statistics.seeds_in_stages import SeedsInStages
 
@@ -17,6 +19,11 @@ DESIGN = SeedsInStages.planned((0, 1, 2), 20)
 
 def boundaries(levels: np.ndarray) -> list[float]:
     return [round(float(-ndtri(level / 2)), 4) for level in levels]
+
+
+def obrien_fleming(alpha: float) -> Callable[[float], float]:
+    """The spending function that resembles O'Brien and Fleming's boundary (Lan & DeMets 1983)."""
+    return lambda fraction: float(4 * ndtr(ndtri(alpha / 4) / np.sqrt(fraction)) / alpha)
 
 
 def test_the_boundaries_are_the_published_ones() -> None:

@@ -25,7 +25,7 @@ from functools import cache
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtr
 
 _NODES = 96
 """Gauss-Legendre nodes over the continuation region of each look."""
@@ -115,11 +115,6 @@ def sequential_p(
     level = np.where(p_value < levels[0], p_value / share, between)
     level = np.where(p_value > levels[-1], 1.0, level)
     return np.where(np.isnan(p_value), np.nan, np.minimum(level, 1.0))
-
-
-def obrien_fleming(alpha: float) -> Spending:
-    """The spending function that resembles O'Brien and Fleming's boundary (Lan & DeMets 1983), for comparison."""
-    return lambda fraction: float(4 * ndtr(ndtri(alpha / 4) / np.sqrt(fraction)) / alpha)
 
 
 def _fractions(looks: tuple[int, ...]) -> tuple[float, ...]:
