@@ -22,6 +22,7 @@ A block is a comment that says what stands in it, the table, and `<!-- end -->`:
                                        of tuning data is followed by the value of a rate, `NAME@0.024`, or by `@chosen`
     <!-- across NAME VARIANT NAME VARIANT --> the same for two variants of two files, over the seeds that both have
     <!-- signs NAME NAME … -->         share of pairs of variants whose difference keeps its sign from a size to a later one
+    <!-- solved LOSS NAME … -->       runs of two variants below a loss, and Fisher's exact test of their shares
     <!-- cost NAME -->                 parameters and training FLOPs of every variant beside its loss
     <!-- learned NAME VARIANT WHAT --> coefficients WHAT of a variant, means over its seeds: a row per layer that reads, a
                                        column per layer that is read
@@ -41,7 +42,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from safetensors import safe_open
-from scipy.stats import ttest_1samp
+from scipy.stats import fisher_exact, ttest_1samp
 
 from addnorm.reporting.drawing.image import saved
 from addnorm.reporting.formats.trend_table import text as trend_text
@@ -246,6 +247,8 @@ def block(kind: str, names: str) -> str:
         return across(*names.split())
     if kind == "signs":
         return signs(names.split())
+    if kind == "solved":
+        return solved(*names.split())
     if kind == "cost":
         return cost(names)
     if kind == "learned":
@@ -380,6 +383,23 @@ def signs(names: list[str]) -> str:
         kept = sum((means[first][a] < means[first][b]) == (means[second][a] < means[second][b]) for a, b in every)
         rows.append([labels[first], labels[second], f"{kept} of {len(every)}", f"{len(every) / 2:g}"])
     return markdown(rows)
+
+
+def solved(threshold: str, *names: str) -> str:
+    """Runs of two variants that end below a loss, batch by batch, with Fisher's exact test of their shares, two-sided."""
+    lines: list[list[str]] = []
+    for name in names:
+        data = stored(name)
+        ends = {variant: list(of.values()) for variant, of in losses(name).items()}
+        (reference,) = data["references"]
+        (other,) = ends.keys() - {reference}
+        lines = lines or [[f"loss below {threshold}", reference, other, "Fisher's exact test"]]
+        below = [sum(loss < float(threshold) for loss in ends[variant]) for variant in (reference, other)]
+        runs = [len(ends[variant]) for variant in (reference, other)]
+        p = fisher_exact([below, [all_ - some for all_, some in zip(runs, below, strict=True)]]).pvalue
+        shares = [f"{some} of {all_}" for some, all_ in zip(below, runs, strict=True)]
+        lines.append([_label(data), *shares, f"p = {p:.2g}"])
+    return markdown(lines)
 
 
 def learned_means(data: dict[str, Any], variant: str, what: str) -> dict[tuple[int, int], tuple[float, float | None]]:

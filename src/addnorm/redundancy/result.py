@@ -14,11 +14,11 @@ from addnorm.redundancy.rewriting.canonical_form import canonicalize
 from addnorm.redundancy.rewriting.certificate import Certificate
 from addnorm.redundancy.rewriting.strip import strip
 from addnorm.redundancy.rewriting.transfer import transfer
-from addnorm.redundancy.verdict.finding import Finding, fields_as_json
+from addnorm.redundancy.verdict.finding import Finding, InJson
 
 
 @dataclass(frozen=True, kw_only=True)
-class Audit:
+class Audit(InJson):
     """The result of an audit: which of a model's additive parameters are redundant.
 
     The verdicts describe the model at a generic point. Weights at a special initial value (all zeros, all ones) are
@@ -214,7 +214,7 @@ class Audit:
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of `addnorm audit --json`."""
-        return {name: value for name, value in fields_as_json(self).items() if name != "subject"}
+        return {name: value for name, value in super().to_json().items() if name != "subject"}
 
 
 def class_name(model: nn.Module) -> str:

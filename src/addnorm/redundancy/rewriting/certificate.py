@@ -30,7 +30,7 @@ from addnorm.redundancy.rewriting.output_difference import flat_outputs, floats_
 from addnorm.redundancy.rewriting.rewritten_model import Rewrite
 from addnorm.redundancy.rewriting.storage_rounding import DRAWS, half_precision, rounding_moves
 from addnorm.redundancy.rewriting.stripped_file import write_stripped
-from addnorm.redundancy.verdict.finding import fields_as_json
+from addnorm.redundancy.verdict.finding import InJson
 
 _ROUNDING_FACTOR = 4
 """Two models that round independently differ by up to the sum of their errors, and the largest of a few hundred errors
@@ -45,7 +45,7 @@ _FAR = (1.0, 16.0, 256.0)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Compared:
+class Compared(InJson):
     """Comparison of the two models in one mode and one number format. All numbers are relative to the output's root
     mean square."""
 
@@ -77,11 +77,11 @@ class Compared:
 
     def to_json(self) -> dict[str, Any]:
         """Return its row of the certificate in JSON."""
-        return {**fields_as_json(self), "passed": self.passed}
+        return {**super().to_json(), "passed": self.passed}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Certificate:
+class Certificate(InJson):
     """The changes of a rewrite, and the comparisons that show that the output is the same."""
 
     removed: tuple[str, ...]
@@ -136,7 +136,7 @@ class Certificate:
 
     def to_json(self) -> dict[str, Any]:
         """Return its entry in `addnorm audit --strip --json`."""
-        return {"passed": self.passed, **fields_as_json(self)}
+        return {"passed": self.passed, **super().to_json()}
 
 
 def certify(

@@ -11,7 +11,7 @@ The mean over tokens carries no information for a softmax over keys, so that the
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -23,13 +23,14 @@ from addnorm.errors import InputError
 from addnorm.redundancy.execution.copies import call, copy_of
 from addnorm.redundancy.execution.fresh_inputs import cast
 from addnorm.redundancy.execution.inputs import bind
+from addnorm.redundancy.verdict.finding import InJson
 
 BLOCK = 32
 """Channels of one token that share a scale, as in llama.cpp's q8_0 and q4_0; all of them if a head has fewer."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class KeySizes:
+class KeySizes(InJson):
     """Keys of one attention call."""
 
     largest: float
@@ -45,15 +46,11 @@ class KeySizes:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CachedKeys:
+class CachedKeys(InJson):
     """One attention call, in the order of the calls, before and after."""
 
     before: KeySizes
     after: KeySizes
-
-    def to_json(self) -> dict[str, Any]:
-        """Return its entry of `kv_cache` in `addnorm audit --kv-cache --json`."""
-        return asdict(self)
 
 
 class _KeyRecorder(TorchFunctionMode):

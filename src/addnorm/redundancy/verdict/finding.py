@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import torch
 from jaxtyping import Float64
@@ -34,9 +34,12 @@ def as_json(value: Any) -> Any:
     return dict(value) if isinstance(value, dict) else value
 
 
-def fields_as_json(result: Any) -> dict[str, Any]:
-    """Convert a result's fields, in their order, which is that of the keys in the JSON files and so never changes."""
-    return {each.name: as_json(getattr(result, each.name)) for each in fields(result)}
+class InJson:
+    """A dataclass with a form in `addnorm audit --json`."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields in their order, which is that of the keys in the JSON files and so never changes."""
+        return {each.name: as_json(getattr(self, each.name)) for each in fields(cast(Any, self))}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +100,7 @@ def idle_norm(free: Directions, value: Tensor) -> float | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fold:
+class Fold(InJson):
     """A parameter that absorbs what is removed from another one."""
 
     into: str
@@ -110,13 +113,9 @@ class Fold:
     """True if no single weight gives the change, which then solves a system of equations, for example with a weight's
     inverse."""
 
-    def to_json(self) -> dict[str, Any]:
-        """Return its form in `addnorm audit --json`."""
-        return fields_as_json(self)
-
 
 @dataclass(frozen=True, kw_only=True)
-class Blocked:
+class Blocked(InJson):
     """An operation whose demand removes some directions of this parameter from the null space."""
 
     op: str
@@ -130,13 +129,9 @@ class Blocked:
     why: str = ""
     """The demand: `unchanged` or `constant along axis N`."""
 
-    def to_json(self) -> dict[str, Any]:
-        """Return its form in `addnorm audit --json`."""
-        return fields_as_json(self)
-
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class Finding(InJson):
     """The result for one parameter."""
 
     parameter: str
@@ -173,10 +168,6 @@ class Finding:
     """`redundant_dof` according to the numerical method; None if it did not count."""
     numeric_absorbable_dof: int | None = None
     """`absorbable_dof` according to the numerical method; None if it did not count."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return its entry in `addnorm audit --json`."""
-        return fields_as_json(self)
 
 
 def verdict_of(size: int, redundant: int, absorbable: int, negligible: int) -> Verdict:

@@ -40,7 +40,7 @@ class Absorption:
         self.place = {node: at for at, node in enumerate(program.nodes)}
         self.observed = frozenset(program.observed)
         self.users = {node: [each for each in node.users if each in self.place] for node in program.nodes}
-        self.named = {node: _arguments(node) for node in program.nodes}
+        self.named = {node: arguments(node) for node in program.nodes}
         self.parameters = {
             node: program.parameters[node.name]
             for node in program.nodes
@@ -313,7 +313,8 @@ class Absorption:
         return [torch.tensor(each) for each in groups.values()]
 
 
-def _arguments(node: fx.Node) -> dict[str, Any]:
+def arguments(node: fx.Node) -> dict[str, Any]:
+    """The arguments of a node, by their names in the schema of its operation; none for a Python function."""
     schema = getattr(node.target, "_schema", None)
     if schema is None:
         return {}
@@ -323,7 +324,7 @@ def _arguments(node: fx.Node) -> dict[str, Any]:
 def _places(user: fx.Node, node: fx.Node) -> list[str]:
     """The arguments that a node is."""
     made: list[str] = []
-    for name, each in _arguments(user).items() or (("", each) for each in user.args):
+    for name, each in arguments(user).items() or (("", each) for each in user.args):
         parts: Iterable[Any] = each if isinstance(each, list | tuple) else (each,)
         made += [name for part in parts if part is node]
     return made

@@ -10,8 +10,7 @@ arXiv:2211.10438); here for any graph whose groups allow them.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +19,7 @@ from addnorm.redundancy.execution.copies import copy_of
 from addnorm.redundancy.execution.inputs import Inputs
 from addnorm.redundancy.execution.observation import Observe
 from addnorm.redundancy.rewriting.output_difference import flat_outputs
+from addnorm.redundancy.verdict.finding import InJson
 from addnorm.symmetry.bases.canonical import canonical
 from addnorm.symmetry.bases.change import Weights, centred_plane, fold_gains, places, put, rotation, transform
 from addnorm.symmetry.bases.channels import Cells
@@ -28,17 +28,13 @@ BITS = (8, 4)
 
 
 @dataclass(frozen=True, kw_only=True)
-class WeightError:
+class WeightError(InJson):
     """Errors of weights that are rounded to few bits, row by row, symmetrically."""
 
     weights: dict[int, float]
     """By bits: the root mean square of the rounding, relative to the weights', over all matrices."""
     outputs: dict[int, float]
     """By bits: the root mean square of the outputs' change, relative to the outputs'."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return its entry in JSON."""
-        return asdict(self)
 
 
 def quantise_ready(

@@ -20,6 +20,7 @@ from addnorm.symmetry.bases.change import Weights, fold_gains, move_at_random
 from addnorm.symmetry.bases.channels import Cells
 from addnorm.symmetry.bases.propagation import cells
 from addnorm.symmetry.bases.quantising import WeightError, errors, output_error, quantise_ready
+from addnorm.symmetry.bases.simplified import simplified
 
 _SAME = 1e-6
 """Largest relative difference of canonical weights that count as equal: stored weights are rounded."""
@@ -140,7 +141,7 @@ def _program(model: nn.Module, inputs: Any, observe: Observe) -> Program:
     first = {id(each): name for name, each in model.named_parameters()}
     named = {name: first[id(each)] for name, each in model.named_parameters(remove_duplicate=False)}
     parameters = {node: named.get(name, name) for node, name in program.parameters.items()}
-    return replace(program, parameters=parameters)
+    return simplified(replace(program, parameters=parameters))
 
 
 def canonicalised(model: nn.Module, inputs: Any, *, observe: Observe = "logits") -> Representative:

@@ -85,12 +85,9 @@ def moved_numbers(basis: Tensor) -> int:
     """
     if not basis.numel():
         return 0
-    shares = torch.linalg.svdvals(basis)
-    low, high = int((shares > _SHARE).sum()), int((shares > 1e-12).sum())
-    if low == 0:
-        # Nothing to compare the small ones with but 1, the largest share that there can be.
-        return _widest_gap(torch.cat([shares.new_ones(1), shares]), 1, high + 1) - 1
-    return _widest_gap(shares, low, high)
+    # With 1, the largest share that there can be: small ones may have nothing else to be compared with.
+    shares = torch.cat([basis.new_ones(1), torch.linalg.svdvals(basis)])
+    return _widest_gap(shares, int((shares > _SHARE).sum()), int((shares > 1e-12).sum())) - 1
 
 
 def effects(matrix: Tensor, tangents: Tensor) -> Tensor:
