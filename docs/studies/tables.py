@@ -63,8 +63,8 @@ from claims import table as claims_table  # noqa: E402
 
 DATA = HERE / "data"
 BLOCK = re.compile(
-    r"<!-- (rank|sweep|trend|pairs|batches|across|signs|tuning|lengths|verdicts|cost|learned|table|claims|counts|answer) "
-    r"([^>]*?) -->\n"
+    r"<!-- (rank|sweep|trend|pairs|batches|across|signs|solved|tuning|lengths|verdicts|cost|learned|table|claims|counts|answer)"
+    r" ([^>]*?) -->\n"
     r".*?<!-- end -->",
     flags=re.S,
 )
