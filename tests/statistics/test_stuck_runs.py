@@ -66,6 +66,11 @@ def test_a_seed_that_is_hard_for_everybody_is_no_group() -> None:
     assert not stuck_cells(values, np.ones((4, 12), bool))[0].any()
 
 
+def test_equal_prints_are_no_groups() -> None:
+    values = np.array([[2.50, 2.50, 2.51, 2.51, 2.51], [2.60, 2.61, 2.60, 2.60, 2.61]])
+    assert not stuck_cells(values, np.ones((2, 5), bool))[0].any()
+
+
 @pytest.mark.parametrize("row", [0, 1])
 @pytest.mark.parametrize(("shift", "upper"), [(100, [4]), (-100, [0, 1, 2, 3, 5])])
 def test_of_two_variants_the_gap_belongs_to_the_one_whose_losses_have_it(

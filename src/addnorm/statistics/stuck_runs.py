@@ -162,7 +162,7 @@ def _groups_of_own(
         return sides[0] - sides[1]
 
     own = between(effects, shared) < between(losses, ~np.isnan(losses)) / 2
-    two = (gaps > needed) & own & upper.any(axis=-1)
+    two = (gaps > needed) & (within > 0) & own & upper.any(axis=-1)  # losses of two decimals are often equal
     return upper & two[:, None], np.where(two, gaps, 0.0)
 
 
