@@ -54,7 +54,6 @@ __all__ = [
     "SeparateReads",
     "Site",
     "Stream",
-    "equal_steps",
     "separate",
 ]
 
