@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import hypothesis
 import pytest
 import torch
 
@@ -22,6 +23,11 @@ from suite_folders import SHAPE_FOLDERS
 from train_here import train_here
 
 torch.set_num_threads(1)
+# No test fails for the seconds that an example takes to draw or to run: machines differ four-fold.
+hypothesis.settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("any machine")
 WITHOUT_CHECKER = ("compiled", "plain", "thorough")
 """Marks of tests that run without the shape checker; of thorough ones, those like them in `make test` run with it."""
 
