@@ -114,7 +114,7 @@ def test_the_form_is_certified_and_a_fixed_point(name: str) -> None:
     assert again.certificate.passed
     assert distance(weights_of(made.model), weights_of(again.model)) < SAME
     moved = random_moves(model, inputs)
-    # Cohere's norm computes in float32 also here. Moved at random, the model rounds 25 times as much there, which is told.
+    # Cohere's norm computes in float32 also here. Moved at random, the model rounds 25 times as much there: it fails.
     assert moved.certificate.passed or name == "CohereForCausalLM"
     assert moved.certificate.exact < 1e-12
 
