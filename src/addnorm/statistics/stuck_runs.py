@@ -161,8 +161,8 @@ def _groups_of_own(
         ]
         return sides[0] - sides[1]
 
-    own = between(effects, shared) < between(losses, ~np.isnan(losses)) / 2
-    two = (gaps > needed) & (within > 0) & own & upper.any(axis=-1)  # losses of two decimals are often equal
+    alone = between(effects, shared) < between(losses, ~np.isnan(losses)) / 2
+    two = (gaps > needed) & (within > 0) & alone & upper.any(axis=-1)  # losses of two decimals are often equal
     return upper & two[:, None], np.where(two, gaps, 0.0)
 
 

@@ -25,12 +25,12 @@ def simplified(program: Program) -> Program:
     """The program without casts between precisions, with each layer norm over the last axis as one operation, without gain."""
     replaced: dict[fx.Node, fx.Node] = {}
     for node in program.nodes:
-        cast, found = _cast(node), _normalised(node)
+        cast, norm = _cast(node), _normalised(node)
         if cast is not None and node not in program.observed:
             node.replace_all_uses_with(cast)
             replaced[node] = cast
-        elif found is not None:
-            x, eps = found
+        elif norm is not None:
+            x, eps = norm
             with node.graph.inserting_after(node):
                 whole = node.graph.call_function(
                     _aten.layer_norm.default, (x, [x.meta["val"].shape[-1]], None, None, eps)
