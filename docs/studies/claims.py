@@ -9,6 +9,7 @@ of one batch is never called found again, and an undecided one never anything bu
 answers.yaml has the two or three sentences that a report begins with. A verdict in them is written `{better DATA VARIANT
 REFERENCE}`, or `{better DATA VARIANT REFERENCE LENGTH}`: it is shown as the difference with its interval, and refused if the
 data have another verdict. `{once better DATA VARIANT REFERENCE}` adds that there is one batch, and is refused if there are two.
+`{solved DATA VARIANT LOSS}` is how many of its runs ended below a loss, in words.
 """
 
 import json
@@ -33,7 +34,7 @@ WORDS = {
         "claimed": "as claimed", "against": "against the claim", "neutral": "the source names no sign",
         "proof holds": "proved", "proof refuted": "refuted", "not run": "not run",
         "answer": "**Answer.** ", "counts": "Of {} claims {}.", "count": "{number} {status}", "join": "; ", "comma": ", ",
-        "nats": "{} nats", "once": " (one batch)",
+        "nats": "{} nats", "once": " (one batch)", "share": "{below} of {runs}",
     },
     "zh": {
         "head": ["说法", "依据", "第一批种子", "第二批种子", "是否再次得到"],
@@ -43,7 +44,7 @@ WORDS = {
         "claimed": "与说法一致", "against": "与说法相反", "neutral": "来源未言正负",
         "proof holds": "已证明", "proof refuted": "已否定", "not run": "未做",
         "answer": "**答案。** ", "counts": "共 {} 项说法：{}。", "count": "{status} {number} 项", "join": "；", "comma": "，",
-        "nats": "{} nat", "once": "（只有一批）",
+        "nats": "{} nat", "once": "（只有一批）", "share": "{runs} 次中 {below} 次",
     },
 }  # fmt: skip
 
@@ -104,8 +105,18 @@ def answer(report: str) -> str:
     return "\n\n".join(paragraphs) + "\n"
 
 
+def share(name: str, variant: str, threshold: str) -> tuple[int, int]:
+    """How many runs of a variant ended below a loss, and of how many."""
+    runs = json.loads((DATA / f"{name}.json").read_text(encoding="utf-8"))["runs"]
+    ends = [run["loss"] for run in runs if run["variant"] == variant and run["loss"] is not None]
+    return sum(loss < float(threshold) for loss in ends), len(ends)
+
+
 def _size(once: str | None, verdict: str, pair: str, words: dict[str, Any]) -> str:
     """Difference and interval in nats, `0.056 nats [0.023, 0.089]`: without a sign where the verdict names it."""
+    if verdict == "solved":
+        below, runs = share(*pair.split())
+        return str(words["share"].format(below=below, runs=runs))
     claim = {"lengths" if len(pair.split()) == 4 else "rank": pair}
     found = difference(claim, "")
     if found is None or found["verdict"] != verdict:

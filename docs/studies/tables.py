@@ -58,7 +58,7 @@ from addnorm.store.trend import trend
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))  # the test imports this file by its path
-from claims import answer, counts  # noqa: E402
+from claims import answer, counts, share  # noqa: E402
 from claims import table as claims_table  # noqa: E402
 
 DATA = HERE / "data"
@@ -390,12 +390,10 @@ def solved(threshold: str, *names: str) -> str:
     lines: list[list[str]] = []
     for name in names:
         data = stored(name)
-        ends = {variant: list(of.values()) for variant, of in losses(name).items()}
         (reference,) = data["references"]
-        (other,) = ends.keys() - {reference}
+        (other,) = {run["variant"] for run in data["runs"]} - {reference}
         lines = lines or [[f"loss below {threshold}", reference, other, "Fisher's exact test"]]
-        below = [sum(loss < float(threshold) for loss in ends[variant]) for variant in (reference, other)]
-        runs = [len(ends[variant]) for variant in (reference, other)]
+        below, runs = zip(*(share(name, variant, threshold) for variant in (reference, other)), strict=True)
         p = fisher_exact([below, [all_ - some for all_, some in zip(runs, below, strict=True)]]).pvalue
         shares = [f"{some} of {all_}" for some, all_ in zip(below, runs, strict=True)]
         lines.append([_label(data), *shares, f"p = {p:.2g}"])

@@ -14,7 +14,6 @@ from addnorm.redundancy.execution.generic_weights import generic
 from addnorm.symmetry.bases.canonical import canonical
 from addnorm.symmetry.bases.certificate import BasisCertificate
 from addnorm.symmetry.bases.change import move_at_random
-from addnorm.symmetry.bases.channels import Cells
 from addnorm.symmetry.bases.quantising import rounded
 from addnorm.symmetry.bases.representative import (
     canonicalised,
@@ -23,6 +22,7 @@ from addnorm.symmetry.bases.representative import (
     quantise_ready_model,
     random_moves,
 )
+from addnorm.symmetry.bases.solution import Cells
 
 SIZES = {"vocab": 11, "width": 8, "depth": 2, "heads": 2, "kv_heads": 1, "hidden": 5, "max_seq": 16}
 TOKENS = torch.tensor([[0, 1, 2, 3, 4, 5, 6, 7, 8], [9, 10, 3, 1, 4, 1, 5, 9, 2]])

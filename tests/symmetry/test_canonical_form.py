@@ -33,6 +33,7 @@ CLASSES: dict[str, dict[str, Any]] = {
     },  # the default of 1e-12 has near-symmetries that float64 takes for exact
     "GPTNeoXForCausalLM": {},  # parallel branches, and queries and keys of which positions rotate a part
     "GPTJForCausalLM": {"rotary_dim": 2},
+    "AlbertForMaskedLM": {"embedding_size": 6},
     # writes its layer norms as single operations, with gains that are cast before they multiply
     "CohereForCausalLM": {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2},
 }
@@ -134,12 +135,11 @@ def test_what_the_form_sets_to_zero() -> None:
         assert float((each @ one).abs().max()) < 1e-13
     assert float(tables[0].mean(0).abs().max()) < 1e-13
     assert float(tables[1].mean(0).abs().max()) > 1e-3
-    # The head has no bias: its part along 1, orthogonal to what it reads otherwise, is as long as the shift's.
-    head, shift = made["lm_head.weight"], made["transformer.ln_f.bias"]
-    along = head @ one / 8**0.5
-    centred = head - torch.outer(along, one) / 8**0.5
-    assert float((centred.T @ along).abs().max()) < 1e-12
-    assert abs(float(along.norm()) - float(shift @ one) / 8**0.5) < 1e-12
+    # The head has no bias: the shift is of length one along 1, where the head's part is the constant that it read before.
+    given = weights_of(model)
+    assert float((made["transformer.ln_f.bias"] - one / 8**0.5).abs().max()) < 1e-14
+    read = given["lm_head.weight"] @ given["transformer.ln_f.bias"]
+    assert float((made["lm_head.weight"] @ one / 8**0.5 - read).abs().max()) < 1e-12
 
 
 def test_weights_at_initialisation_have_a_form() -> None:
@@ -153,11 +153,12 @@ def test_weights_at_initialisation_have_a_form() -> None:
 
 
 def test_what_cannot_be_used_up_is_named() -> None:
-    """GPT-J's queries, keys and values have no bias, and a basis of their own: least squares over them means nothing."""
-    model, inputs = shipped("GPTJForCausalLM")
+    """ALBERT's layers share their weights, of which a shift would need one that takes it over in each layer."""
+    model, inputs = shipped("AlbertForMaskedLM")
     made = canonicalised(model, inputs)
-    shifts = tuple(f"transformer.h.{layer}.ln_1.bias" for layer in range(2))
-    assert made.stays["shift into the next bias"] == shifts
+    layer = "albert.encoder.albert_layer_groups.0.albert_layers.0."
+    assert made.stays["shift into the next bias"] == (f"{layer}full_layer_layer_norm.bias",)
+    assert made.stays["redundant bias"] == (f"{layer}attention.key.bias",)
     assert made.certificate.passed
     assert random_moves(model, inputs).stays == made.stays
 

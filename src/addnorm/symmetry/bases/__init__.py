@@ -5,7 +5,9 @@ every channel of an activation has a number, every operation says which channels
 of channels follows: all invertible matrices, complex numbers, scales or rotations. No weight is read, so that a model on the
 meta device is enough for the counts.
 
-    channels      channels, what operations require of them, and the cells that result
+    channels      channels, and what operations require of them
+    solution      the cells that result, on each of which one group acts
+    states        states of tensors on the way
     propagation   the requirements of every operation
     change        elements of the groups, applied to weights
     absorption    what restores the outputs if a value loses a constant

@@ -6,6 +6,7 @@ remove what is equal in all their entries. Anything else cannot. No weight decid
 random ones stand for W b, so that a model on the meta device is enough for the counts.
 """
 
+import math
 import operator
 from collections import Counter
 from collections.abc import Iterable
@@ -23,7 +24,10 @@ Moves = list[tuple[str, Tensor]]
 """Parameters and what is added to them, broadcast over a table's rows."""
 COPIES = frozenset(
     {"to", "_to_copy", "type_as", "float", "double", "contiguous", "dropout", "alias", "clone", "detach"}
+    | {"lift_fresh_copy"}
 )
+_NEVER_CHOSEN = -1e30
+"""A mask's number below this has probability zero, whatever the other scores are."""
 _BY_DATA = frozenset({"index", "index_select", "gather", "pad", "constant_pad_nd"})
 _SOFTMAXES = frozenset({"softmax", "_softmax", "_safe_softmax", "log_softmax"})
 
@@ -39,6 +43,7 @@ class Absorption:
         self.nodes = program.nodes
         self.place = {node: at for at, node in enumerate(program.nodes)}
         self.observed = frozenset(program.observed)
+        self.constants = program.constants
         self.users = {node: [each for each in node.users if each in self.place] for node in program.nodes}
         self.named = {node: arguments(node) for node in program.nodes}
         self.parameters = {
@@ -79,7 +84,8 @@ class Absorption:
             data, weight, is_transposed, bias = given["self"], given.get("other", given.get("mat2")), True, None
         else:
             return None
-        if self.name(weight) in ("t", "transpose", "mT") and len(self.users[weight]) == 1:
+        turns = ("t", "transpose", "mT", "permute")
+        if self.name(weight) in turns and list(weight.args[1:]) != [[0, 1]] and len(self.users[weight]) == 1:
             weight, is_transposed = weight.args[0], not is_transposed
         if weight not in self.parameters or len(self.shape(weight)) != 2 or data in self.parameters:
             return None
@@ -91,6 +97,13 @@ class Absorption:
         assert found is not None
         weight = numbers[self.parameters[found[1]]]
         return weight.T if found[2] else weight
+
+    def with_offset(self, node: fx.Node) -> tuple[fx.Node, float]:
+        """A node and 0, or what it adds a number to, and the number: a gain of 1 + w."""
+        given = self.named[node]
+        if self.name(node) == "add" and isinstance(given["other"], int | float) and "alpha" not in given:
+            return given["self"], float(given["other"])
+        return node, 0.0
 
     def is_gain(self, node: fx.Node, data: fx.Node) -> "fx.Node | None":
         """The parameter by which a product multiplies data along the last axis."""
@@ -121,11 +134,26 @@ class Absorption:
             return _places(user, node) == ["input"] and len(given["normalized_shape"]) == 1
         if name in _SOFTMAXES:
             return given["dim"] in (-1, len(shape) - 1)
+        if name == "topk" and given.get("dim", -1) in (-1, len(shape) - 1):
+            # The largest stay the largest: what reads their places sees nothing, what reads their values has to remove it.
+            values = [each for each in self.users[user] if each.args[1] == 0]
+            return all(self.ignores_mean(each) for each in values)
+        if name == "where" and _places(user, node) == ["self"] and self._fill(given["other"]) < _NEVER_CHOSEN:
+            return self.ignores_mean(user)
         if name in ("add", "sub") and "alpha" not in given:
             return self.shape(user)[-1] == shape[-1] and self.ignores_mean(user)
         if name in ("mul", "div") and isinstance(given.get("other"), int | float):
             return self.ignores_mean(user)
         return self.keeps_last(user, node) and self.ignores_mean(user)
+
+    def _fill(self, given: Any) -> float:
+        """The number that a mask puts in place of a score; NaN for what is not one number."""
+        while isinstance(given, fx.Node) and self.name(given) in COPIES:
+            given = given.args[0]
+        held = self.constants.get(given.name) if isinstance(given, fx.Node) else given
+        if isinstance(held, Tensor) and held.numel() == 1:
+            held = held.item()
+        return float(held) if isinstance(held, int | float) else math.nan
 
     def keeps_last(self, user: fx.Node, node: fx.Node) -> bool:
         """True if an operation only orders, copies or selects whole rows along the last axis."""

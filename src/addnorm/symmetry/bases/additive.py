@@ -4,8 +4,8 @@
     constants   in the order of the graph, each constant that later parameters can take over is zero: shifts of norms, biases,
                 means of tables
     null forms  matrices that read a norm's result v·z + k = 0 have no part along v
-    readout     a shift that readers without a bias must keep is the shortest one, and their part along v is orthogonal to
-                what they read otherwise, with equal lengths of both factors
+    readout     a shift that readers without a bias must keep is of unit length along v, and their part along v is the
+                constant that they read
 
 What is zero leaves nothing to choose, and what took it over comes later, so that the representative is unique; it commutes
 with changes of basis (`derivation.md`).
@@ -21,8 +21,6 @@ from addnorm.symmetry.bases.absorption import Absorption, Moves
 from addnorm.symmetry.bases.change import Weights
 from addnorm.symmetry.families import SHIFT, STREAM_MEAN
 
-_ROUNDING = 1e-10
-"""Part of a readout's constants that counts as rounding: products of lengths of some thousand numbers, solved once."""
 _SPREAD = 0.3
 """Standard deviation of random moves."""
 
@@ -54,7 +52,8 @@ class NormResult:
     """The result of a layer norm, behind its gain and shift: v·z + k = 0."""
 
     norm: fx.Node
-    gains: tuple[str, ...] = ()
+    gains: tuple[tuple[str, float], ...] = ()
+    """A gain is a parameter and a number that is added to it."""
     shifts: tuple[str, ...] = ()
     gains_before: tuple[int, ...] = ()
     """Number of gains before each shift."""
@@ -67,7 +66,8 @@ class NormResult:
                 if before == at:
                     constant = constant - form @ weights[shift].expand(size)
             if at < len(self.gains):
-                gain = weights[self.gains[at]].expand(size)
+                name, offset = self.gains[at]
+                gain = (weights[name] + offset).expand(size)
                 if not bool((gain != 0).all()):
                     return None
                 form = form / gain
@@ -81,17 +81,20 @@ class NormReader:
     node: fx.Node
     normed: NormResult
     size: int
+    rows: Tensor | None = None
+    """Of a matrix that must keep its part elsewhere: the results whose constants nothing sees."""
 
 
 @dataclass(frozen=True)
 class UnbiasedReadout:
-    """A norm's shift that some of its readers, which have no bias, must keep."""
+    """A norm's shift that some of its readers must keep: they have no bias, and what reads them sees their constant."""
 
     node: fx.Node
     normed: NormResult
     shift: str
     unbiased: tuple[fx.Node, ...]
-    biased: tuple[fx.Node, ...]
+    restored: tuple[fx.Node, ...]
+    """Readers whose constants a bias takes over, or nothing sees."""
 
 
 @dataclass
@@ -136,7 +139,7 @@ class Additive:
                 case NormReader():
                     self._set_part(step, None, weights)
                 case UnbiasedReadout():
-                    self._balance(step, weights)
+                    self._read_out(step, weights)
         # What took a constant over along 1 can lose it.
         self._centre(weights)
 
@@ -154,7 +157,7 @@ class Additive:
             if isinstance(step, MovableConstant):
                 self._set(step, normal(len(step.index)), weights)
             elif isinstance(step, UnbiasedReadout):
-                self._balance(step, weights, normal)
+                self._read_out(step, weights, normal)
         for mean in self.means:
             moved = weights[mean.parameter].movedim(mean.axis, -1)
             moved += normal(*moved.shape[:-1], 1)
@@ -187,50 +190,37 @@ class Additive:
         part = matrix @ form / form.square().sum()
         if wanted is not None:
             part = part - wanted
+        if step.rows is not None:
+            part = torch.zeros_like(part).index_copy(0, step.rows, part[step.rows])
         if bool(constant != 0):
-            linear = self.graph.linear(step.node)
-            assert linear is not None
-            bias = self.graph.parameter(linear[3])
-            lost = part * constant
-            _apply([(bias, -lost)] if bias else self.graph.restored(step.node, -lost, weights), weights)
+            self._add(step.node, -part * constant, weights)
         matrix.addr_(part, form, alpha=-1)
 
-    def _balance(self, step: UnbiasedReadout, weights: Weights, normal: Callable[..., Tensor] | None = None) -> None:
-        """Of W z = W₀ (g ⊙ x + a) + r, take the shortest a and the shift a + τ v, with parts r / τ along v."""
+    def _read_out(self, step: UnbiasedReadout, weights: Weights, normal: Callable[..., Tensor] | None = None) -> None:
+        """Of W z = W₀ (g ⊙ x + a) + c, take a = 0: the shift is a unit vector along v, and W's part along v is c."""
         shift = weights[step.shift]
         given = step.normed.form(weights, len(shift))
         if given is None:
             return
         unit = given[0] / given[0].norm()
-        readers = [self.graph.matrix(node, weights) for node in step.unbiased]
-        before = shift.clone()
-        constants = [matrix @ shift for matrix in readers]
-        for matrix in readers:
-            matrix.addr_(matrix @ unit, unit, alpha=-1)
-        gram = torch.stack([matrix.T @ matrix for matrix in readers]).sum(0)
-        inverse = torch.linalg.pinv(gram, hermitian=True, rtol=1e-13)
-        shortest = torch.zeros_like(shift)
-        rests = constants
-        for _ in range(2):  # once more for what the squared condition number costs
-            shortest = shortest + inverse @ torch.stack([m.T @ r for m, r in zip(readers, rests, strict=True)]).sum(0)
-            rests = [each - matrix @ shortest for matrix, each in zip(readers, constants, strict=True)]
-        size, whole = (float(torch.cat(each).norm()) for each in (rests, constants))
-        length = size**0.5
+        before, after, length = shift.clone(), torch.zeros_like(shift), 1.0
         if normal is not None:
-            shortest = shortest + normal(len(shift))
-            shortest = shortest - unit * (unit @ shortest)
-            rests = [each - matrix @ shortest for matrix, each in zip(readers, constants, strict=True)]
-            size, length = 1.0, float(torch.exp(normal(1)))
-        if size > _ROUNDING * whole:
-            for matrix, rest in zip(readers, rests, strict=True):
-                matrix.addr_(rest / length, unit)
-            shortest = shortest + length * unit
-        shift.copy_(shortest)
-        for node in step.biased:
-            linear = self.graph.linear(node)
-            assert linear is not None
-            bias = self.graph.parameter(linear[3])
-            weights[bias] += self.graph.matrix(node, weights) @ (before - shift)
+            after, length = normal(len(shift)), float(torch.exp(normal(1)))
+            after = after - unit * (unit @ after)
+        for matrix in (self.graph.matrix(node, weights) for node in step.unbiased):
+            constant = matrix @ before
+            matrix.addr_(matrix @ unit, unit, alpha=-1)
+            matrix.addr_(constant - matrix @ after, unit, alpha=1 / length)
+        shift.copy_(after + length * unit)
+        for node in step.restored:
+            self._add(node, self.graph.matrix(node, weights) @ (before - shift), weights)
+
+    def _add(self, node: fx.Node, constant: Tensor, weights: Weights) -> None:
+        """Restore what a linear map's result has lost: by its bias, or behind it."""
+        linear = self.graph.linear(node)
+        assert linear is not None
+        bias = self.graph.parameter(linear[3])
+        _apply([(bias, constant)] if bias else self.graph.restored(node, constant, weights), weights)
 
 
 def _apply(moves: Moves, weights: Weights) -> None:

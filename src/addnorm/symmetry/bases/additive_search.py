@@ -1,6 +1,7 @@
 """Constants, means and null forms of a graph that are free, by its operations alone: no weight is read."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor, fx
@@ -15,34 +16,20 @@ from addnorm.symmetry.bases.additive import (
     NormResult,
     UnbiasedReadout,
 )
-from addnorm.symmetry.bases.change import places
-from addnorm.symmetry.bases.channels import Cells
 from addnorm.symmetry.families import BIAS, EMBEDDING_POSITION, SHIFT, STREAM_MEAN
 
 
-def additive_freedom(program: Program, found: Cells) -> Additive:
-    """Return the additive freedom of a graph.
-
-    Args:
-        program: the exported model; its weights may be on the meta device.
-        found: its cells.
-    """
-    return _Search(Absorption(program), found).made
+def additive_freedom(program: Program) -> Additive:
+    """Return the additive freedom of a graph, whose weights may be on the meta device."""
+    return _Search(Absorption(program)).made
 
 
 class _Search:
     """The steps of a graph, in its order."""
 
-    def __init__(self, graph: Absorption, found: Cells) -> None:
+    def __init__(self, graph: Absorption) -> None:
         self.graph = graph
         self.made = Additive(graph)
-        # Least squares over a reader's results know no basis of them but up to rotations.
-        self.mixed = {
-            (each.parameter, each.axis)
-            for at, given in places(found).items()
-            if found.cells[at].kind not in ("rotation", "centred rotation")
-            for each in given
-        }
         self.normed: dict[fx.Node, NormResult] = {}
         self.tables = {
             graph.parameters.get(graph.named[node]["weight"], "")
@@ -90,9 +77,10 @@ class _Search:
             made = NormResult(node)
             for kind in ("weight", "bias"):
                 if given.get(kind) is not None:
-                    if given[kind] not in graph.parameters:
+                    parameter, offset = graph.with_offset(given[kind])
+                    if parameter not in graph.parameters or (offset and kind == "bias"):
                         return
-                    made = _with(made, graph.parameters[given[kind]], is_gain=kind == "weight")
+                    made = _with(made, graph.parameters[parameter], offset if kind == "weight" else None)
             self.normed[node] = made
             return
         for data in node.all_input_nodes:
@@ -103,16 +91,23 @@ class _Search:
                 self.normed[node] = held
             gain = graph.is_gain(node, data)
             if gain is not None:
-                self.normed[node] = _with(held, graph.parameters[gain], is_gain=True)
+                self.normed[node] = _with(held, graph.parameters[gain], 0.0)
             shift = _other(given, data)
             if name == "add" and shift in graph.parameters and "alpha" not in given and len(graph.shape(shift)) == 1:
-                self.normed[node] = _with(held, graph.parameters[shift], is_gain=False)
+                self.normed[node] = _with(held, graph.parameters[shift], None)
 
     def _readers(self, node: fx.Node) -> Iterator[NormReader]:
         graph, linear = self.graph, self.graph.linear(node)
-        if linear is None or linear[0] not in self.normed or node in self.balanced:
+        if linear is None or linear[0] not in self.normed:
             return
         held, name = self.normed[linear[0]], graph.parameters[linear[1]]
+        if node in self.balanced:
+            # Keys of which positions rotate a part: what the queries see of the rest's constant is equal for all keys.
+            parts = graph.parts(node)
+            for part in parts if len(parts) > 1 else ():
+                if self._passes(node, part):
+                    yield NormReader(node, held, len(part), part)
+            return
         if graph.count[name] > 1:
             # What is a table, too, writes along its part; layers that share a weight have a freedom that is not used.
             if name not in self.tables:
@@ -197,23 +192,32 @@ class _Search:
                     readers.append((user, linear))
                 else:
                     return None
-        unbiased = [(user, linear) for user, linear in readers if not graph.parameter(linear[3])]
+        restored = {
+            user
+            for user, linear in readers
+            if graph.parameter(linear[3])
+            or (linear[3] is None and self._passes(user, torch.arange(graph.shape(user)[-1])))
+        }
+        unbiased = [(user, linear) for user, linear in readers if user not in restored]
         for _, linear in unbiased:
             name = graph.parameters[linear[1]]
-            axis = 1 if linear[2] else 0
             if linear[3] is not None or graph.count[name] > 1:
                 return None
-            if (name, axis) in self.mixed or name in self.centred:
+            if name in self.centred:
                 self._stays(SHIFT.name, shift)
                 return None
-        biased = tuple(user for user, linear in readers if graph.parameter(linear[3]))
-        return UnbiasedReadout(node, held, shift, tuple(user for user, _ in unbiased), biased) if unbiased else None
+        return (
+            UnbiasedReadout(node, held, shift, tuple(user for user, _ in unbiased), tuple(restored))
+            if unbiased
+            else None
+        )
 
 
-def _with(held: NormResult, name: str, *, is_gain: bool) -> NormResult:
-    if is_gain:
-        return NormResult(held.norm, (*held.gains, name), held.shifts, held.gains_before)
-    return NormResult(held.norm, held.gains, (*held.shifts, name), (*held.gains_before, len(held.gains)))
+def _with(held: NormResult, name: str, offset: float | None) -> NormResult:
+    """A norm's result behind one more gain, or behind a shift, which has no offset."""
+    if offset is not None:
+        return replace(held, gains=(*held.gains, (name, offset)))
+    return replace(held, shifts=(*held.shifts, name), gains_before=(*held.gains_before, len(held.gains)))
 
 
 def _other(given: dict[str, object], data: fx.Node) -> fx.Node | None:

@@ -1,7 +1,7 @@
 """The canonical representative: gains are one, every group element is fixed by the weights themselves.
 
     matrix     both sides of a cell get one diagonal Gram matrix, D = T A Tᵀ = T^-T B T^-1, in falling order
-    complex    both sides get one length
+    complex    both sides get one length (a turn of two channels, which a norm reads, has none to give)
     scale      both sides get one length
     rotation   the Gram matrix of all that reads and writes the stream becomes diagonal, in falling order
     signs      the longest entry of every coordinate becomes positive (complex: real), first those of the stream
@@ -21,7 +21,7 @@ from scipy.sparse import csgraph
 from torch import Tensor
 
 from addnorm.symmetry.bases.change import CellPlace, Weights, centred_plane, fold_gains, places, rescale, transform
-from addnorm.symmetry.bases.channels import Cell, Cells
+from addnorm.symmetry.bases.solution import Cell, Cells
 
 _SWEEPS = 30
 _STILL = 1e-13
@@ -52,9 +52,10 @@ def settle(found: Cells, made: Weights) -> None:
                 change = max(change, _settle(found.cells[at], given, made))
         if change < _STILL:
             break
-    for at in turned:
-        if held.get(at):
-            _upright(found.cells[at], held[at], made, bases=basis_axes)
+    # First those whose signs tables fix: the signs of a head's rotation are read off what a stream's rotation turns.
+    tables = {at: _tables(held[at], basis_axes) for at in turned if held.get(at)}
+    for at in sorted(tables, key=lambda each: not tables[each]):
+        _upright(found.cells[at], held[at], made, signs=tables[at] or held[at])
     for at, given in held.items():
         if given and at not in turned:
             _point(found.cells[at], given, made)
@@ -66,18 +67,14 @@ def settle(found: Cells, made: Weights) -> None:
 
 def _rows(given: Sequence[CellPlace], weights: Weights, *, dual: bool) -> Tensor:
     """All entries along one side of a cell, [coordinate, entry]."""
-    parts = [
-        weights[each.parameter].movedim(each.axis, 0)[each.index].reshape(len(each.index), -1)
-        for each in given
-        if each.dual == dual
-    ]
+    parts = [each.rows(weights).reshape(len(each.index), -1) for each in given if each.dual == dual]
     return torch.cat(parts, 1) if parts else torch.zeros(len(given[0].index), 0, dtype=torch.float64)
 
 
 def _settle(cell: Cell, given: list[CellPlace], weights: Weights) -> float:
     """Fix the element of a cell up to signs and angles; return how far it was from the identity."""
     one, other = _rows(given, weights, dual=False), _rows(given, weights, dual=True)
-    if not float(one.norm()) or not float(other.norm()):
+    if cell.kind == "turn" or not float(one.norm()) or not float(other.norm()):
         return 0.0
     if cell.kind == "matrix":
         matrix = _balanced(one, other)
@@ -85,7 +82,12 @@ def _settle(cell: Cell, given: list[CellPlace], weights: Weights) -> float:
             return 0.0
         transform(weights, given, matrix)
         return float((matrix.abs() - torch.eye(len(matrix), dtype=torch.float64)).abs().max())
-    factor = float((other.norm() / one.norm()).sqrt())
+    exponents = [each.exponent for each in given]
+    longest, shortest = max(exponents), min(exponents)
+    grows, shrinks = (
+        torch.cat([p.rows(weights).flatten() for p in given if p.exponent == e]) for e in (longest, shortest)
+    )
+    factor = float(shrinks.norm() / grows.norm()) ** (1 / (longest - shortest))
     rescale(weights, given, factor)
     return abs(factor - 1)
 
@@ -95,7 +97,7 @@ def _point(cell: Cell, given: list[CellPlace], weights: Weights) -> None:
     one = _rows(given, weights, dual=False)
     if not one.numel() or cell.kind == "positive":
         return
-    if cell.kind == "complex":
+    if cell.kind in ("complex", "turn"):
         at = int(one.norm(dim=0).argmax())
         a, b = (one[:, at] / one[:, at].norm()).tolist()
         transform(weights, given, torch.tensor([[a, b], [-b, a]], dtype=torch.float64))
@@ -123,8 +125,13 @@ def _signed(matrix: Tensor, rows: Tensor) -> Tensor:
     return torch.where(longest < 0, -matrix, matrix)
 
 
-def _upright(cell: Cell, given: list[CellPlace], weights: Weights, *, bases: set[tuple[str, int]]) -> None:
-    """Make the Gram matrix of all that reads and writes a stream diagonal; tables, whose other axis has no basis, fix signs."""
+def _tables(given: list[CellPlace], bases: set[tuple[str, int]]) -> list[CellPlace]:
+    """The places in weights whose other axis has no basis."""
+    return [each for each in given if not any(name == each.parameter and axis != each.axis for name, axis in bases)]
+
+
+def _upright(cell: Cell, given: list[CellPlace], weights: Weights, *, signs: list[CellPlace]) -> None:
+    """Make the Gram matrix of all that reads and writes a stream diagonal; some of these places fix the signs."""
     size = cell.size
     plane = centred_plane(size) if cell.kind == "centred rotation" else torch.eye(size, dtype=torch.float64)
     # Place by place: nearly every weight of a model reads or writes its stream, and copies of all at once would decide the
@@ -134,15 +141,13 @@ def _upright(cell: Cell, given: list[CellPlace], weights: Weights, *, bases: set
         rows = _rows([each], weights, dual=each.dual)
         gram += rows @ rows.T
     _, vectors = torch.linalg.eigh(plane.T @ gram @ plane)
-    tables = [each for each in given if not any(name == each.parameter and axis != each.axis for name, axis in bases)]
-    fixed = [_rows(tables or given, weights, dual=is_dual) for is_dual in (False, True)]
+    fixed = [_rows(signs, weights, dual=is_dual) for is_dual in (False, True)]
     turn = _signed(vectors.flip(1).T @ plane.T, torch.cat(fixed, 1)) @ plane
     matrix = plane @ turn @ plane.T
     if cell.kind == "centred rotation":
         matrix = matrix + 1 / size
     for each in given:
-        moved = weights[each.parameter].movedim(each.axis, 0)
-        moved[each.index] = torch.tensordot(matrix, moved[each.index], 1)
+        each.put(weights, torch.tensordot(matrix, each.rows(weights), 1))
 
 
 def unit_orders(found: Cells, weights: Weights) -> list[list[tuple[str, int, Tensor, Tensor]]]:
@@ -151,7 +156,7 @@ def unit_orders(found: Cells, weights: Weights) -> list[list[tuple[str, int, Ten
     A unit is a set of channels that follow each other through an activation or a product, with one entry on every axis.
     """
     given = found.given
-    links = [(one, other) for one, other in given._alike]
+    links = [(one, other) for one, other in given.likenesses]
     if not links:
         return []
     number = int(found.component.max()) + 1
@@ -185,11 +190,12 @@ def unit_orders(found: Cells, weights: Weights) -> list[list[tuple[str, int, Ten
                 use = given.uses[at]
                 lengths[row] += weights[use.parameter].select(use.axis, place).square().sum()
         order = torch.argsort(lengths, descending=True, stable=True)
-        axes = []
+        axes = {}
         for column, (at, _) in enumerate(units[0]):
             use = given.uses[at]
             index = torch.tensor([each[column][1] for each in units])
-            # An axis of a fused gate and up projection holds two places of every unit: one column each.
-            axes.append((use.parameter, use.axis, index, index[order]))
-        made.append(axes)
+            # An axis of a fused gate and up projection holds two places of every unit: one column each. A weight that layers
+            # share has several uses of one place, and is ordered once.
+            axes[use.parameter, use.axis, units[0][column][1]] = (use.parameter, use.axis, index, index[order])
+        made.append(list(axes.values()))
     return made

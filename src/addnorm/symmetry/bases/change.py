@@ -1,5 +1,6 @@
 """Elements of the groups, applied to the axes of weights: gains folded away, and a matrix per cell."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -7,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from addnorm.symmetry.bases.channels import Cell, Cells, Gain
+from addnorm.symmetry.bases.channels import Gain
+from addnorm.symmetry.bases.solution import Cell, Cells
 
 Weights = dict[str, Tensor]
 """Parameters by name, in float64."""
@@ -23,6 +25,30 @@ class CellPlace:
     """int64[coordinate]: place of every coordinate along the axis."""
     dual: bool
     """True if the entries along the axis are multiplied by the inverse transpose."""
+    offset: float = 0.0
+    power: int = 1
+    expert: tuple[int, int] | None = None
+    """Axis of the experts and the number of one, if the cell is that one's."""
+
+    @property
+    def exponent(self) -> int:
+        """Of the factor by which a cell of one coordinate multiplies the entries."""
+        return -self.power if self.dual else self.power
+
+    def rows(self, weights: Weights) -> Tensor:
+        """The coordinates, [coordinate, *other axes]."""
+        return self._along(weights)[self.index] + self.offset
+
+    def put(self, weights: Weights, rows: Tensor) -> None:
+        """Give the parameter other coordinates."""
+        self._along(weights)[self.index] = rows - self.offset
+
+    def _along(self, weights: Weights) -> Tensor:
+        moved = weights[self.parameter].movedim(self.axis, 0)
+        if self.expert is None:
+            return moved
+        axis, number = self.expert
+        return moved.select(axis + (axis < self.axis), number)
 
 
 def places(found: Cells) -> dict[int, list[CellPlace]]:
@@ -30,11 +56,14 @@ def places(found: Cells) -> dict[int, list[CellPlace]]:
 
     A cell that some axis holds in part has no place and is left out.
     """
-    number = np.full(int(found.component.max(initial=-1)) + 1, -1)
+    number = np.full(
+        int(found.component.max(initial=-1)) + 1, -1
+    )  # of a component's cell; with experts, of the first one's
     order = np.zeros(len(number), np.int64)
     for at, cell in enumerate(found.cells):
-        number[cell.components] = at
+        number[cell.components] = at - (cell.expert or 0)
         order[cell.components] = np.arange(cell.size)
+    experts = Counter(at - cell.expert for at, cell in enumerate(found.cells) if cell.expert is not None)
     made: dict[int, list[CellPlace]] = {at: [] for at in range(len(found.cells))}
     broken: set[int] = set()
     seen: set[tuple[str, int]] = set()
@@ -55,24 +84,25 @@ def places(found: Cells) -> dict[int, list[CellPlace]]:
                     broken.add(at)
                     break
                 index = torch.from_numpy(part[np.argsort(coordinates)].copy())
-                made[at].append(CellPlace(use.parameter, use.axis, index, bool(parity[part[0]])))
-    return {at: each for at, each in made.items() if at not in broken}
+                dual = bool(parity[part[0]])
+                for own in range(at, at + experts.get(at, 1)):
+                    expert = None if found.cells[own].expert is None else (use.experts or 0, own - at)
+                    made[own].append(CellPlace(use.parameter, use.axis, index, dual, use.offset, use.power, expert))
+    return {at: each for at, each in made.items() if at - (found.cells[at].expert or 0) not in broken}
 
 
 def transform(weights: Weights, given: list[CellPlace], matrix: Tensor) -> None:
     """Apply one element to a cell, in place."""
     inverse = torch.linalg.inv(matrix).T if any(each.dual for each in given) else matrix
     for each in given:
-        weight = weights[each.parameter]
-        moved = weight.movedim(each.axis, 0)
-        moved[each.index] = torch.tensordot(inverse if each.dual else matrix, moved[each.index], 1)
+        element = torch.linalg.matrix_power(inverse if each.dual else matrix, each.power)
+        each.put(weights, torch.tensordot(element, each.rows(weights), 1))
 
 
 def rescale(weights: Weights, given: list[CellPlace], factor: float) -> None:
     """Apply a scale to a cell of one coordinate, in place."""
     for each in given:
-        moved = weights[each.parameter].movedim(each.axis, 0)
-        moved[each.index] *= 1 / factor if each.dual else factor
+        each.put(weights, each.rows(weights) * factor**each.exponent)
 
 
 def fold_gains(found: Cells, weights: Weights) -> tuple[str, ...]:
@@ -125,8 +155,8 @@ def random_element(cell: Cell, generator: torch.Generator) -> Tensor:
     if cell.kind == "centred rotation":
         plane = centred_plane(size)
         return plane @ rotation(normal(size - 1, size - 1)) @ plane.T + 1 / size
-    if cell.kind == "complex":
-        length, angle = torch.exp(0.5 * normal(1)), 3 * normal(1)
+    if cell.kind in ("complex", "turn"):
+        length, angle = torch.exp((0.5 if cell.kind == "complex" else 0.0) * normal(1)), 3 * normal(1)
         cosine, sine = length * torch.cos(angle), length * torch.sin(angle)
         return torch.stack([torch.cat([cosine, -sine]), torch.cat([sine, cosine])])
     if cell.kind == "matrix":

@@ -1,10 +1,7 @@
-"""Operations on the channels of a graph, one method each: linear maps, sums and products, norms.
-
-The state of a tensor is the channel of its every entry, a parameter with its axes, or data that does not move.
-"""
+"""Operations on the channels of a graph, one method each: linear maps, sums and products, norms."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,77 +9,16 @@ import torch
 from torch import Tensor, fx
 
 from addnorm.symmetry.actions.call import operation
-from addnorm.symmetry.bases.channels import NOBODY, AxisUse, Gain, Ids, Requirements
-
-
-class NoRequirement(Exception):
-    """The operation has no rule for these arguments."""
-
-
-@dataclass(frozen=True)
-class Entries:
-    """A tensor whose entries are numbers of channels."""
-
-    first: Tensor
-    """int64[*shape]: the channel; -1 where the entry is zero."""
-    second: Tensor | None = None
-    """The other channel of a rotation by position."""
-    plain: bool = True
-    """False where entries of one token have different factors."""
-    squared: bool = False
-
-
-@dataclass(frozen=True)
-class WeightAxes:
-    name: str
-    axes: tuple[int, ...]
-    """Axis of the parameter at every axis of the tensor."""
-    offset: float = 0.0
-
-
-@dataclass(frozen=True)
-class Data:
-    """Numbers that do not move."""
-
-    constant: bool
-
-
-ChannelState = Entries | WeightAxes | Data | tuple[Any, ...]
-
-
-def stop(given: Requirements, state: Any) -> None:
-    if isinstance(state, Entries):
-        for each in (state.first, state.second):
-            if each is not None:
-                given.kind(ids_of(each.unique()), "still")
-                given.pinned.append(ids_of(each.unique()))
-    elif isinstance(state, WeightAxes):
-        given.frozen.add(state.name)
-    elif isinstance(state, tuple):
-        for each in state:
-            stop(given, each)
-
-
-def still(node: fx.Node) -> Any:
-    value = node.meta.get("val")
-    return tuple(Data(False) for _ in value) if isinstance(value, list | tuple) else Data(False)
-
-
-def ids_of(tensor: Tensor) -> Ids:
-    return tensor.reshape(-1).numpy()
-
-
-def varies_along(tensor: Tensor) -> list[bool]:
-    """For each axis, whether entries differ along it."""
-    return [bool((tensor != tensor.narrow(axis, 0, 1)).any()) for axis in range(tensor.dim())]
-
-
-def of_one_token(tensor: Tensor) -> Tensor:
-    """The channels without the axes along which they are equal (these get size 1)."""
-    for axis, varies in enumerate(varies_along(tensor)):
-        if not varies:
-            tensor = tensor.narrow(axis, 0, 1)
-    return tensor
+from addnorm.symmetry.bases.channels import NOBODY, AxisUse, Gain, Requirements
+from addnorm.symmetry.bases.states import (
+    Data,
+    Entries,
+    NoRequirement,
+    WeightAxes,
+    ids_of,
+    of_one_token,
+    varies_along,
+)
 
 
 class Maps:
@@ -123,15 +59,16 @@ class Maps:
         out, into = (matrix.axes[1], matrix.axes[0]) if is_transposed else matrix.axes
         state = self._of(data)
         if isinstance(state, Entries):
-            if state.squared or state.second is not None:
+            if state.second is not None:
                 raise NoRequirement
             channels = of_one_token(state.first)
             if any(size > 1 for size in channels.shape[:-1]):
                 raise NoRequirement  # rows of different channels meet one matrix
             channels = state.first.reshape(-1, state.first.shape[-1])[0]
-            if not state.plain:
+            if not state.plain or state.squared:
                 self.given.alone(ids_of(channels))
-            self.given.uses.append(AxisUse(matrix.name, into, ids_of(channels).copy(), dual=True))
+            power = 2 if state.squared else 1
+            self.given.uses.append(AxisUse(matrix.name, into, ids_of(channels).copy(), dual=True, power=power))
         elif not isinstance(state, Data):
             raise NoRequirement
         made = self.given.fresh(self.shape[-1])
@@ -140,6 +77,43 @@ class Maps:
             self.given.uses.append(AxisUse(shift.name, shift.axes[0], made, dual=False))
         elif isinstance(shift, Entries):
             raise NoRequirement
+        return Entries(torch.from_numpy(made).expand(self.shape))
+
+    def _mapped_by_expert(self) -> Entries:
+        """Tokens in the order of their experts, each group with a matrix of its own, [expert, in, out]."""
+        state, matrix = (self.states[each] for each in self.node.all_input_nodes[:2])
+        if not isinstance(matrix, WeightAxes) or len(matrix.axes) != 3 or matrix.offset:
+            raise NoRequirement
+        experts, into, out = matrix.axes
+        if isinstance(state, Entries):
+            if not state.plain or state.second is not None or state.squared or any(varies_along(state.first)[:-1]):
+                raise NoRequirement
+            read = ids_of(state.first[0]).copy()
+            self.given.uses.append(AxisUse(matrix.name, into, read, dual=True, experts=experts))
+        elif not isinstance(state, Data):
+            raise NoRequirement
+        made = self.given.fresh(self.shape[-1])
+        self.given.by_expert(made, self.node.all_input_nodes[1].meta["val"].shape[0])
+        self.given.uses.append(AxisUse(matrix.name, out, made, dual=False, experts=experts))
+        return Entries(torch.from_numpy(made).expand(self.shape))
+
+    def _patches(self) -> Entries:
+        """Patches of an image, which does not move, to channels."""
+        data, weight, bias = (self._of(name) for name in ("input", "weight", "bias"))
+        if not isinstance(data, Data) or not isinstance(weight, WeightAxes):
+            raise NoRequirement
+        made = self.given.fresh(self.shape[1])
+        for each in (weight, bias):
+            if isinstance(each, WeightAxes):
+                self.given.uses.append(AxisUse(each.name, each.axes[0], made, dual=False))
+        return Entries(torch.from_numpy(made).reshape(-1, *[1] * (len(self.shape) - 2)).expand(self.shape))
+
+    def _vector(self, state: WeightAxes) -> Entries:
+        """A parameter that is a value itself, such as a class token."""
+        if state.offset or state.experts is not None or not self.shape:
+            raise NoRequirement
+        made = self.given.fresh(self.shape[-1])
+        self.given.uses.append(AxisUse(state.name, state.axes[-1], made, dual=False))
         return Entries(torch.from_numpy(made).expand(self.shape))
 
     def _look_up(self) -> Entries:
@@ -160,6 +134,10 @@ class Maps:
             return replace(one, offset=one.offset + other)
         if not isinstance(one, Entries) or one.squared:
             raise NoRequirement
+        if isinstance(other, int | float):
+            if not self.given.is_fixed(ids_of(one.first)):
+                raise NoRequirement
+            return one
         first = one.first.expand(self.shape)
         if isinstance(other, WeightAxes):
             varies = varies_along(of_one_token(first).expand(self.shape))
@@ -173,6 +151,7 @@ class Maps:
                     other.axes[at],
                     ids_of(first.movedim(axis, -1).reshape(-1, self.shape[-1])[0]),
                     dual=False,
+                    experts=other.experts,
                 )
             )
             return Entries(first, one.second, one.plain)
@@ -203,13 +182,15 @@ class Maps:
         if not isinstance(one, Entries):
             one, other = other, one
             names.reverse()
+        if isinstance(one, WeightAxes) and isinstance(other, Data) and self._is_vector(self.node_shape(one)):
+            return self._scaled(one)
         if not isinstance(one, Entries) or one.squared:
             raise NoRequirement
         first = one.first.expand(self.shape)
         if other is None or isinstance(other, int | float):
             return one
         if isinstance(other, WeightAxes):
-            return self._gained(one, first, other)
+            return self._gained(one, first, other, self.node_shape(other))
         varies = varies_along(first)
         shape = self._shape_of(names[1])
         shape = (1,) * (len(self.shape) - len(shape)) + shape
@@ -217,9 +198,14 @@ class Maps:
         if isinstance(other, Data):
             if not differs:
                 return replace(one, first=first, second=None if one.second is None else one.second.expand(self.shape))
+            self.given.pinned.append(ids_of(first.unique()))  # these numbers know no other order of the channels
             if other.constant:
                 return Entries(first, None if one.second is None else one.second.expand(self.shape), False)
-            self.given.alone(ids_of(of_one_token(first)))
+            # Only channels with one factor may be mixed: those of one head behind its norm.
+            sizes = [size if is_varying else 1 for size, is_varying in zip(shape, varies, strict=True)]
+            token = of_one_token(first)
+            factors = torch.arange(int(np.prod(sizes))).reshape(sizes).expand(token.shape)
+            self.given.together(ids_of(token), ids_of(factors))
             return replace(one, first=first)
         if not isinstance(other, Entries) or other.squared or one.second is not None or other.second is not None:
             raise NoRequirement
@@ -238,18 +224,45 @@ class Maps:
         images = self.given.images
         return bool(images) and int(state.first.max()) in images
 
-    def _gained(self, one: Entries, first: Tensor, other: WeightAxes) -> Entries:
+    def _gained(self, one: Entries, first: Tensor, other: WeightAxes, shape: tuple[int, ...]) -> Entries:
         if not one.plain or one.second is not None:
-            raise NoRequirement
+            # Behind a rotation by position, a channel that moves would need the other's gain, too.
+            if not self.given.is_fixed(ids_of(first)):
+                raise NoRequirement
+            for each in (first, one.second):
+                if each is not None:
+                    self.given.alone(ids_of(each))
         token = first.reshape(-1, first.shape[-1])[0]
         if any(size > 1 for size in of_one_token(first).shape[:-1]) or len(token.unique()) != len(token):
-            return self._gained_by_head(first, other)
-        shape = tuple(self.node_shape(other))
+            return self._gained_by_head(first, other, shape)
         if any(size > 1 for size in shape[:-1]) or (shape and shape[-1] not in (1, len(token))):
             raise NoRequirement
-        index = np.arange(len(token)) if shape and shape[-1] > 1 else np.zeros(len(token), np.int64)
+        is_vector = bool(shape) and shape[-1] > 1
+        index = np.arange(len(token)) if is_vector else np.zeros(len(token), np.int64)
         made = self.given.fresh(len(token))
-        self.given.gains.append(Gain(other.name, other.offset, index, ids_of(token).copy(), made))
+        axis = other.axes[-1] if is_vector else None
+        self.given.gains.append(Gain(other.name, other.offset, index, ids_of(token).copy(), made, axis))
+        return Entries(torch.from_numpy(made).expand(self.shape))
+
+    def _gained_by_head(self, first: Tensor, other: WeightAxes, shape: tuple[int, ...]) -> Entries:
+        # A gain that all heads share, as a norm of queries has, cannot go into one head's matrix. Behind a norm, which fixes
+        # what it multiplies, it can be exchanged with what else scales its result, such as the gain of the keys.
+        channels = ids_of(of_one_token(first))
+        self.given.alone(channels)
+        self.given.pinned.append(channels)
+        if self.given.is_fixed(channels) and self._is_vector(shape):
+            return self._scaled(other)
+        self.given.frozen.add(other.name)
+        return Entries(first)
+
+    def _is_vector(self, shape: tuple[int, ...]) -> bool:
+        return bool(shape) and set(shape[:-1]) <= {1} and shape[-1] == self.shape[-1]
+
+    def _scaled(self, gain: WeightAxes) -> Entries:
+        """The product of a gain and what does not move."""
+        made = self.given.fresh(self.shape[-1])
+        self.given.pinned.append(made)
+        self.given.gained(AxisUse(gain.name, gain.axes[-1], made, dual=False, offset=gain.offset))
         return Entries(torch.from_numpy(made).expand(self.shape))
 
     def node_shape(self, parameter: WeightAxes) -> tuple[int, ...]:
@@ -258,12 +271,6 @@ class Maps:
             if self._of(name) == parameter:
                 return self._shape_of(name)
         raise NoRequirement
-
-    def _gained_by_head(self, first: Tensor, other: WeightAxes) -> Entries:
-        # A gain that all heads share, as a norm of queries has, cannot go into one head's matrix.
-        self.given.alone(ids_of(of_one_token(first)))
-        self.given.frozen.add(other.name)
-        return Entries(first)
 
     def _relu(self) -> Entries:
         state = self._entries("self")
@@ -287,7 +294,7 @@ class Maps:
         self.given.kind(made, "still")
         self.given.alike(ids_of(channels), made)
         self.given.images.update(made.tolist())
-        place = torch.searchsorted(channels, state.first.clamp(min=0))
+        place = torch.searchsorted(channels, state.first.clamp(min=0).contiguous())
         return Entries(torch.where(state.first == NOBODY, NOBODY, torch.from_numpy(made)[place]))
 
     # norms
@@ -310,7 +317,8 @@ class Maps:
         return Entries(first, None, entries.plain)
 
     def _length(self, state: Entries, dims: Any) -> Data:
-        if dims is None or not state.plain or state.second is not None:
+        # A rotation by position keeps lengths.
+        if dims is None or (not state.plain and state.second is None):
             raise NoRequirement
         axes = [axis % state.first.dim() for axis in (dims if isinstance(dims, list | tuple) else [dims])]
         self._rotates(state.first, axes, "rotation")
@@ -326,20 +334,18 @@ class Maps:
 
     def _norm(self, kind: Any) -> Entries:
         state = self._entries("input")
-        if not state.plain or state.second is not None or len(self.named["normalized_shape"]) != 1:
+        if len(self.named["normalized_shape"]) != 1:
+            raise NoRequirement
+        if not state.plain and (state.second is None or self._of("bias") is not None):
             raise NoRequirement
         self._rotates(state.first, [state.first.dim() - 1], kind)
         made = state
         for name in ("weight", "bias"):
             parameter = self._of(name)
             if isinstance(parameter, WeightAxes):
-                token = made.first.reshape(-1, made.first.shape[-1])[0]
                 if name == "weight":
-                    fresh = self.given.fresh(len(token))
-                    self.given.gains.append(
-                        Gain(parameter.name, parameter.offset, np.arange(len(token)), ids_of(token).copy(), fresh)
-                    )
-                    made = Entries(torch.from_numpy(fresh).expand(self.shape))
+                    made = self._gained(made, made.first, parameter, self.shape[-1:])
                 else:
+                    token = made.first.reshape(-1, made.first.shape[-1])[0]
                     self.given.uses.append(AxisUse(parameter.name, parameter.axes[0], ids_of(token).copy(), dual=False))
         return made

@@ -14,18 +14,22 @@ import torch
 from torch import Tensor, fx
 
 from addnorm.redundancy.graph.export import Program
+from addnorm.symmetry.actions.rules.routing import GROUPED
 from addnorm.symmetry.actions.rules.shapes import INDEXING
-from addnorm.symmetry.bases.channels import Cells, Requirements
-from addnorm.symmetry.bases.operations import (
+from addnorm.symmetry.bases.absorption import COPIES
+from addnorm.symmetry.bases.channels import NOBODY, Requirements
+from addnorm.symmetry.bases.operations import Maps
+from addnorm.symmetry.bases.solution import Cells, solved
+from addnorm.symmetry.bases.states import (
     Data,
     Entries,
-    Maps,
     NoRequirement,
     WeightAxes,
     ids_of,
     of_one_token,
     still,
     stop,
+    varies_along,
 )
 
 _ELEMENTWISE = frozenset(
@@ -47,9 +51,6 @@ _ELEMENTWISE = frozenset(
     }
     | {"clamp_min", "clamp_max", "log", "pow", "abs"}
 )
-_COPIES = frozenset(
-    {"to", "_to_copy", "type_as", "float", "double", "contiguous", "dropout", "alias", "clone", "detach"}
-)
 
 
 def cells(program: Program) -> Cells:
@@ -66,7 +67,8 @@ def cells(program: Program) -> Cells:
             if own is None or own in program.buffers:
                 value = node.meta.get("val")
                 is_data = own is None and node.name not in program.constants
-                states[node] = Data(not is_data or not (isinstance(value, Tensor) and value.is_floating_point()))
+                is_constant = not is_data or not (isinstance(value, Tensor) and value.is_floating_point())
+                states[node] = Data(is_constant, program.constants.get(node.name))
             else:
                 states[node] = WeightAxes(own, tuple(range(node.meta["val"].dim())))
             continue
@@ -78,7 +80,7 @@ def cells(program: Program) -> Cells:
             states[node] = still(node)
     for node in program.observed:
         stop(given, states[node])
-    return given.solve()
+    return solved(given)
 
 
 class Operation(Maps):
@@ -96,8 +98,10 @@ class Operation(Maps):
             return whole[at] if isinstance(whole, tuple) else whole
         read = [self.states[each] for each in self.node.all_input_nodes]
         if all(isinstance(each, Data) for each in read):
-            made = still(self.node)
-            return Data(all(each.constant for each in read)) if isinstance(made, Data) else made
+            made, constant = still(self.node), all(each.constant for each in read)
+            if isinstance(made, tuple):
+                return tuple(Data(constant) for _ in made)
+            return Data(constant, read[0].value if self.name in COPIES else None)
         rules: dict[str, Callable[[], Any]] = {
             "linear": lambda: self._map("input", "weight", "bias"),
             "addmm": lambda: self._map("mat1", "mat2", "self", is_transposed=True),
@@ -117,6 +121,9 @@ class Operation(Maps):
             "scaled_dot_product_attention": self._attention,
             "matmul": self._matmul,
             "bmm": self._matmul,
+            "baddbmm": self._matmul,
+            "conv2d": self._patches,
+            **dict.fromkeys(GROUPED, self._mapped_by_expert),
             "mm": self._matmul,
             "softmax": self._without_result,
             "_softmax": self._without_result,
@@ -125,7 +132,7 @@ class Operation(Maps):
         }
         if self.name == "pow" and self.named.get("exponent") == 2:
             return replace(self._entries("self"), squared=True)
-        if self.name in _COPIES:
+        if self.name in COPIES:
             return self.states[self.node.args[0]]  # type: ignore[index]
         if self.name in INDEXING:
             return self._indexed()
@@ -140,15 +147,19 @@ class Operation(Maps):
     def _attention(self) -> Any:
         query, key, value = (self._of(name) for name in ("query", "key", "value"))
         stop(self.given, self._of("attn_mask"))
-        if not isinstance(query, Entries) or not isinstance(key, Entries):
-            raise NoRequirement
-        self._contracted(query, key)
+        try:
+            self._contracted(query, key)
+        except NoRequirement:
+            stop(self.given, query)
+            stop(self.given, key)
         if not isinstance(value, Entries):
             return Data(False)
         return self._averaged(value)
 
     def _contracted(self, query: Entries, key: Entries) -> None:
         """Queries and keys [..., head, place, d]: dual bases within a key head."""
+        if not isinstance(query, Entries) or not isinstance(key, Entries):
+            raise NoRequirement
         if query.plain != key.plain or (query.second is None) != (key.second is None):
             raise NoRequirement
         parts = [self._by_head(query.first), self._by_head(key.first)]
@@ -182,21 +193,26 @@ class Operation(Maps):
         heads = self._by_head(value.first)
         self.given.role(ids_of(heads), "value")
         self.given.together(ids_of(heads), np.repeat(np.arange(len(heads)), heads.shape[1]))
-        if len(self.shape) < 4:
+        if len(heads) == 1:
             return Entries(heads[0].expand(self.shape))
+        if len(self.shape) < 4:  # [batch * head, place, d]
+            return Entries(heads.unsqueeze(1).expand(self.shape))
         heads = heads.repeat_interleave(self.shape[-3] // len(heads), 0)
         return Entries(heads.unsqueeze(1).expand(self.shape))
 
     def _matmul(self) -> Any:
-        other = "mat2" if self.name in ("bmm", "mm") else "other"
-        first, second = self._of("self"), self._of(other)
+        names = {"baddbmm": ("batch1", "batch2"), "bmm": ("self", "mat2"), "mm": ("self", "mat2")}
+        one, other = names.get(self.name, ("self", "other"))
+        first, second = self._of(one), self._of(other)
+        if self.name == "baddbmm":
+            stop(self.given, self._of("self"))
         if isinstance(second, WeightAxes):
             return self._map("self", other, "", is_transposed=True)
         if isinstance(first, Entries) and isinstance(second, Entries):
             turned = None if second.second is None else second.second.transpose(-1, -2)
             self._contracted(first, replace(second, first=second.first.transpose(-1, -2), second=turned))
             return Data(False)
-        if isinstance(first, Data) and isinstance(second, Entries):
+        if isinstance(first, Data) and isinstance(second, Entries) and self.name != "baddbmm":
             return self._averaged(second)
         raise NoRequirement
 
@@ -208,8 +224,12 @@ class Operation(Maps):
     def _indexed(self) -> Any:
         operands = self.node.all_input_nodes
         state = self.states[operands[0]]
+        if self.name == "index":
+            return self._chosen()
         if len(operands) > 1 and self.name not in ("type_as", "expand_as", "view_as"):
             raise NoRequirement
+        if isinstance(state, WeightAxes) and self.name in ("expand", "repeat"):
+            return self._vector(state)
         if isinstance(state, WeightAxes):
             return self._turned(state)
         if not isinstance(state, Entries):
@@ -230,6 +250,24 @@ class Operation(Maps):
             replace(state, first=each - shift, second=None if second is None else second[at] - shift)
             for at, each in enumerate(first)
         )
+
+    def _chosen(self) -> Any:
+        """Entries at places along one axis: of tokens, of experts' rows, or of channels where the graph holds the places."""
+        state, places = self._of("self"), self.named["indices"]
+        along = [axis for axis, each in enumerate(places) if each is not None]
+        if len(along) != 1 or len(places[along[0]].meta["val"].shape) != 1:
+            raise NoRequirement
+        (axis,) = along
+        if isinstance(state, WeightAxes) and axis == 0 and len(state.axes) == 2:
+            return replace(state, axes=state.axes[1:], experts=state.axes[0])
+        if not isinstance(state, Entries) or state.squared:
+            raise NoRequirement
+        at = self.states[places[axis]].value
+        if at is None and varies_along(state.first)[axis]:
+            raise NoRequirement
+        at = torch.zeros(self.shape[axis], dtype=torch.int64) if at is None else at % state.first.shape[axis]
+        second = None if state.second is None else state.second.index_select(axis, at)
+        return replace(state, first=state.first.index_select(axis, at), second=second)
 
     def _turned(self, state: WeightAxes) -> Any:
         if self.name in ("t", "mT", "transpose", "permute"):
@@ -256,9 +294,23 @@ class Operation(Maps):
             return made
 
         parts = [each for each in parts if each.first.numel()]
+        parts = self._one_basis_of_tokens(parts)
         first = run([each.first for each in parts])
         is_plain = all(each.plain for each in parts)
         if any(each.second is not None for each in parts):
             # A part of each head is rotated by position; the rest is its own partner.
             return Entries(first, run([each.first if each.second is None else each.second for each in parts]), False)
         return Entries(first, None, is_plain)
+
+    def _one_basis_of_tokens(self, parts: list[Entries]) -> list[Entries]:
+        """Require that all tokens of a sequence, [batch, token, channel], agree: one matrix reads a class token and patches."""
+        is_sequence = len(self.shape) == 3 and self.named.get("dim", 0) % 3 == 1
+        if not is_sequence or any(
+            each.second is not None or any(varies_along(each.first)[:-1]) or bool((each.first == NOBODY).any())
+            for each in parts
+        ):
+            return parts
+        token = parts[0].first[:1, :1]
+        for each in parts[1:]:
+            self.given.equal(ids_of(token), ids_of(each.first[:1, :1]))
+        return [replace(each, first=token.expand(each.first.shape)) for each in parts]

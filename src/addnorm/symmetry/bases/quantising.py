@@ -22,7 +22,7 @@ from addnorm.redundancy.rewriting.output_difference import flat_outputs
 from addnorm.redundancy.verdict.finding import InJson
 from addnorm.symmetry.bases.canonical import canonical
 from addnorm.symmetry.bases.change import Weights, centred_plane, fold_gains, places, put, rotation, transform
-from addnorm.symmetry.bases.channels import Cells
+from addnorm.symmetry.bases.solution import Cells
 
 BITS = (8, 4)
 

@@ -17,10 +17,10 @@ from addnorm.symmetry.bases.additive_search import additive_freedom
 from addnorm.symmetry.bases.canonical import settle
 from addnorm.symmetry.bases.certificate import BasisCertificate, require_finite, rewritten
 from addnorm.symmetry.bases.change import Weights, fold_gains, move_at_random
-from addnorm.symmetry.bases.channels import Cells
 from addnorm.symmetry.bases.propagation import cells
 from addnorm.symmetry.bases.quantising import WeightError, errors, output_error, quantise_ready
 from addnorm.symmetry.bases.simplified import simplified
+from addnorm.symmetry.bases.solution import Cells
 
 _SAME = 1e-6
 """Largest relative difference of canonical weights that count as equal: stored weights are rounded."""
@@ -112,8 +112,7 @@ def freedom_of(model: nn.Module, inputs: Any, *, observe: Observe = "logits") ->
         InputError: the model does not export.
     """
     program = _program(model, inputs, observe)
-    found = cells(program)
-    return Freedom(cells=found, additive=additive_freedom(program, found))
+    return Freedom(cells=cells(program), additive=additive_freedom(program))
 
 
 def cells_of(model: nn.Module, inputs: Any, *, observe: Observe = "logits") -> Cells:
