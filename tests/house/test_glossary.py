@@ -135,6 +135,25 @@ def test_a_docstring_begins_with_a_verb_or_a_noun() -> None:
     assert questions == {}
 
 
+EMPTY_NAMES = frozenset({"found", "said", "told", "mine"})
+"""Names of variables that do not say what they hold."""
+
+
+def empty_names(tree: ast.AST) -> list[int]:
+    """Lines that give a variable such a name."""
+    stored = (each for each in ast.walk(tree) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store))
+    arguments = (each for each in ast.walk(tree) if isinstance(each, ast.arg))
+    return [each.lineno for each in stored if each.id in EMPTY_NAMES] + [
+        each.lineno for each in arguments if each.arg in EMPTY_NAMES
+    ]
+
+
+def test_variables_say_what_they_hold() -> None:
+    assert empty_names(ast.parse("def f(found): ...\ntold, right = 1, 2\n")) == [2, 1]
+    lines = {str(path.relative_to(ROOT)): empty_names(ast.parse(path.read_text(encoding="utf-8"))) for path in SOURCES}
+    assert {path: each for path, each in lines.items() if each} == {}
+
+
 def test_these_rules_catch_what_they_are_for() -> None:
     assert parts("num_stretches") == {"num", "stretches"}
     assert parts("CareOf") == {"care", "of"}

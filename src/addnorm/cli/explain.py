@@ -46,8 +46,8 @@ def command(options: Options) -> int:
             if options.tables
             else scalars.text(explained, page_width(), entries=options.entries)
         )
-    if not options.json and (said := learned_numbers(counts)):
-        print("\n" + said)
+    if not options.json and (sentences := learned_numbers(counts)):
+        print("\n" + sentences)
     return 0
 
 

@@ -103,14 +103,14 @@ def _mapping(pairs: tuple[str, ...]) -> dict[str, str]:
     Raises:
         InputError: a pair is not written as FIRST=SECOND, or a name stands twice.
     """
-    found: dict[str, str] = {}
+    named: dict[str, str] = {}
     for pair in pairs:
         ours, equals, theirs = pair.partition("=")
         if not (equals and ours and theirs):
             raise InputError(
                 f"--map: expected two names of parameters as FIRST=SECOND, got {pair!r}. Write --map norm.weight=final.gain."
             )
-        if ours in found:
-            raise InputError(f"--map: expected one partner of {ours}, got {found[ours]} and {theirs}. Leave one out.")
-        found[ours] = theirs
-    return found
+        if ours in named:
+            raise InputError(f"--map: expected one partner of {ours}, got {named[ours]} and {theirs}. Leave one out.")
+        named[ours] = theirs
+    return named

@@ -137,8 +137,8 @@ def _answered(ranked: "Ranking", posterior: bool) -> dict[str, Any]:
     probable = posteriors(ranked) if posterior else {}
     for row in ranking["variants"] if posterior else ():
         for reference, versus in row["versus"].items():
-            found = probable.get((row["variant"], reference))
-            versus["posterior"] = None if found is None else found.to_json()
+            probability = probable.get((row["variant"], reference))
+            versus["posterior"] = None if probability is None else probability.to_json()
     if ranked.others:
         ranking["others"] = [_answered(of, posterior) for of in ranked.others]
     return ranking

@@ -170,9 +170,9 @@ def rank(
     for choice in metrics:
         measure = measure_of(choice.name, choice.direction, choice.unit) if metric else None
         chosen = overrides | ({} if choice.margin is None else {"margin": choice.margin})
-        found = ranking(folder, chosen, measure=measure, confidence=_confidence(metrics, together))
-        notes = () if measure is None else _about(measure, found.margin, choice.margin)
-        made.append(replace(found, warnings=(*notes, *found.warnings)))
+        ranked = ranking(folder, chosen, measure=measure, confidence=_confidence(metrics, together))
+        notes = () if measure is None else _about(measure, ranked.margin, choice.margin)
+        made.append(replace(ranked, warnings=(*notes, *ranked.warnings)))
     record_peek(folder, say)
     return _with_others(made, together)
 
@@ -263,8 +263,8 @@ def variant_names(results: Sequence[Result]) -> tuple[str, ...]:
 
 def _points(names: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
     """Variants by their names, also as tables write them (`base · depth 2`), or by the variant whose points they are."""
-    found: list[str] = []
+    points: list[str] = []
     for name in names:
         plain = name if name in known else name.replace(" · ", ", ")
-        found += [plain] if plain in known else [each for each in known if each.startswith(f"{plain}, ")] or [name]
-    return tuple(dict.fromkeys(found))
+        points += [plain] if plain in known else [each for each in known if each.startswith(f"{plain}, ")] or [name]
+    return tuple(dict.fromkeys(points))

@@ -328,7 +328,7 @@ def _near(
     tangents = nearly.tangents(nearly.directions)
     known = orthonormal(space, claimed.clone())
     scaled = derivative.matrix / space.scale
-    found = []
+    near = []
     for at, direction in enumerate(nearly.directions):
         own = tangents[:, at] * space.scale
         own[space.unread] = 0
@@ -341,15 +341,15 @@ def _near(
         value = float((scaled @ rest).norm()) / float(space.values[0])
         if value < _NEAR:
             names = _names(rest / space.scale, columns, space.unread)
-            found.append(Near(family=direction.family, parameters=names, singular_value=value))
-    return tuple(found)
+            near.append(Near(family=direction.family, parameters=names, singular_value=value))
+    return tuple(near)
 
 
 def _localised(
     rest: Tensor, space: NullDirections, claimed: Tensor, columns: Mapping[str, slice]
 ) -> tuple[Unexplained, ...]:
     """Sets of parameters, as small as greedy removal finds, whose own null space is larger than what is claimed in it."""
-    found: list[Unexplained] = []
+    localised: list[Unexplained] = []
     left = rest.shape[1]
     if not left:
         return ()
@@ -364,13 +364,13 @@ def _localised(
             if _surplus(moved, known, fewer).shape[1]:
                 names = fewer
         extra = _surplus(moved, known, names)
-        if not extra.shape[1] or len(found) == _MOST_SETS:
-            found.append(Unexplained(parameters=tuple(names), size=left))
+        if not extra.shape[1] or len(localised) == _MOST_SETS:
+            localised.append(Unexplained(parameters=tuple(names), size=left))
             break
-        found.append(Unexplained(parameters=tuple(names), size=min(left, extra.shape[1])))
+        localised.append(Unexplained(parameters=tuple(names), size=min(left, extra.shape[1])))
         known = torch.cat([known, extra], 1)
         left -= extra.shape[1]
-    return tuple(found)
+    return tuple(localised)
 
 
 def _surplus(moved: Mapping[str, Tensor], known: Tensor, names: Sequence[str]) -> Tensor:

@@ -81,15 +81,15 @@ def print_counts(target: "Target", observe: Any, *, as_json: bool, width: int, c
     if target.shrunk or sum(each.numel() for each in whole.parameters() if each.is_floating_point()) > LARGEST:
         return _print_whole(target, whole, observe, as_json=as_json)
     with ProgressReport("parts", shown=not as_json) as progress:
-        found = addnorm.symmetries(
+        symmetries = addnorm.symmetries(
             target.model,
             target.inputs,
             observe=observe,
             on_progress=lambda stage, done, total: progress.done(done, total, stage),
         )
-    content = {**found.to_json(), "target": target.to_json()}
+    content = {**symmetries.to_json(), "target": target.to_json()}
     print_json(content) if as_json else print(text(content, width=width), end="")
-    return 1 if found.refuted else 0
+    return 1 if symmetries.refuted else 0
 
 
 def _on_meta(target: "Target", config: str) -> "nn.Module":
@@ -248,12 +248,12 @@ def distance(one: "Target", other: "Target", observe: Any) -> "WeightDistance | 
         return None
 
 
-def distance_text(found: "WeightDistance") -> str:
+def distance_text(weights: "WeightDistance") -> str:
     """Say how far two models' weights are apart, up to the families."""
-    families = ", ".join(map(translated, found.families or ("nothing",)))
-    if found.equal:
-        return translated(f"weights: equal up to {families} (relative distance as stored {found.as_stored:.1e})")
+    families = ", ".join(map(translated, weights.families or ("nothing",)))
+    if weights.equal:
+        return translated(f"weights: equal up to {families} (relative distance as stored {weights.as_stored:.1e})")
     return translated(
-        f"weights: relative distance {found.as_stored:.3g} as stored, {found.canonical:.3g} up to {families}; "
-        f"{len(found.apart)} parameters differ"
+        f"weights: relative distance {weights.as_stored:.3g} as stored, {weights.canonical:.3g} up to {families}; "
+        f"{len(weights.apart)} parameters differ"
     )

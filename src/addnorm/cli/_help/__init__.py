@@ -66,8 +66,8 @@ def _rows(name: str, options: type, t: Phrases) -> Iterator[_Row]:
     """The invocation and the text of each option, those of a group within the options included."""
     for field, hint, text in _fields(options):
         english = " ".join(text.split())
-        said = t.translation(f"option.{name}.{field.name}", t.translation(f"option.any.{field.name}", english))
-        yield _written(field, hint), said + _default(field, t)
+        sentence = t.translation(f"option.{name}.{field.name}", t.translation(f"option.any.{field.name}", english))
+        yield _written(field, hint), sentence + _default(field, t)
 
 
 def _fields(options: type) -> "Iterator[tuple[Field[Any], Any, str]]":

@@ -91,8 +91,8 @@ def text(audit: Json, *, width: int = 120, colour: Colour | None = None) -> str:
         colour: name of a colour system that the terminal has; None for plain text.
     """
     finding_rows = rows(audit)
-    said = (translated(entry) for entry in summary(audit))
-    lines = [*_table(finding_rows, width, spoken()), *(line for entry in said for line in _wrapped(entry, width))]
+    sentences = (translated(entry) for entry in summary(audit))
+    lines = [*_table(finding_rows, width, spoken()), *(line for entry in sentences for line in _wrapped(entry, width))]
     out = io.StringIO()
     # force_terminal: rich would otherwise look at our buffer, which is no terminal, and leave the colours out.
     console = Console(

@@ -37,15 +37,15 @@ def insights(snapshot: Snapshot, models: Iterable[str] | None = None) -> dict[st
 def not_inspected(snapshot: Snapshot, t: Phrases) -> dict[str, str]:
     """Models without measures per layer, each with the reason that its runs or `addnorm.inspect` give; "" without one."""
     known, reasons = insights(snapshot), content_of(snapshot, SKIPPED)
-    found = {}
+    missing = {}
     for model in snapshot.variants:
         runs = snapshot.of(model)
         if any(run.run in known for run in runs):
             continue
         reason = next((str(reasons[run.run]) for run in runs if run.run in reasons), "")
         is_finished = any(run.state == "finished" for run in runs)
-        found[model] = translated(reason, t) if is_finished else t("absent.unfinished")
-    return found
+        missing[model] = translated(reason, t) if is_finished else t("absent.unfinished")
+    return missing
 
 
 def is_inspected(run: RunFolder) -> bool:

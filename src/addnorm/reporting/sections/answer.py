@@ -61,7 +61,7 @@ class AnswerSection(Section):
 
     def values(self, snapshot: Snapshot, view: View) -> Mapping[str, Any]:
         t, answered = phrases(view.language), answer(snapshot)
-        others = [(RankingFormats.of_measure(of, t).title, found, left) for of, found, left in answered.others]
+        others = [(RankingFormats.of_measure(of, t).title, decided, left) for of, decided, left in answered.others]
         return {"answer": answered, "others": others, "no_ranking": snapshot.no_ranking}
 
 
@@ -84,8 +84,8 @@ def answer(snapshot: Snapshot) -> Answer:
 
 
 def _beside(ranking: Ranking, snapshot: Snapshot) -> tuple[Metric, Sentence, Sentence]:
-    _, found, left = conclusion(ranking, snapshot.wide_names)
-    return ranking.measure, found, left
+    _, decided, left = conclusion(ranking, snapshot.wide_names)
+    return ranking.measure, decided, left
 
 
 def _price(snapshot: Snapshot) -> Price | None:

@@ -23,9 +23,9 @@ class PosteriorSection(Section):
         return {
             "is_asked": self.is_measured(snapshot, None),
             "rows": [
-                (each.measure.name if len(rankings) > 1 else "", name, other, found)
+                (each.measure.name if len(rankings) > 1 else "", name, other, posterior)
                 for each in rankings
-                for (name, other), found in posteriors(each).items()
+                for (name, other), posterior in posteriors(each).items()
             ],
         }
 

@@ -33,8 +33,8 @@ class WorthsSection(Section):
         key = (snapshot.path, tuple((run.run, run.newest_time) for run in snapshot.runs))
         if self._known[0] != key:
             try:
-                found = speedup(snapshot.path, of="steps", is_look=False)  # the page records its own
+                answered = speedup(snapshot.path, of="steps", is_look=False)  # the page records its own
             except (InputError, JobError):  # curves of one evaluation, or a run that diverged
-                found = None
-            self._known = (key, found)
+                answered = None
+            self._known = (key, answered)
         return self._known[1]

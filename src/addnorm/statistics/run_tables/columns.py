@@ -155,13 +155,13 @@ class Names:
     def spelled(self, header: Sequence[str]) -> list[str]:
         """The header with the wanted spelling of required columns that are there in other capitals, once; behind it that of
         the variant if several columns tell it."""
-        found = list(header)
+        spellings = list(header)
         if absent := self.lacking(header):
             folded = [column.casefold() for column in header]
             for column in absent.values():
                 if folded.count(column.casefold()) == 1:
-                    found[folded.index(column.casefold())] = column
-        return [*found, self.variant] if self._is_joined(found) else found
+                    spellings[folded.index(column.casefold())] = column
+        return [*spellings, self.variant] if self._is_joined(spellings) else spellings
 
     def _is_joined(self, known: Container[str]) -> bool:
         parts = self.variant.split("+")
@@ -202,8 +202,8 @@ class Names:
         if max(form.count("{variant}"), form.count("{seed}")) != 1:
             raise InputError(f"columns: expected run={{variant}}_{{seed}} or another form with them, got run={form!r}.")
         escaped = re.escape(form).replace(r"\{variant\}", "(?P<variant>.+?)").replace(r"\{seed\}", r"(?P<seed>\d+)")
-        found = re.fullmatch(escaped.replace(r"\*", ".*"), run)
-        return None if found is None else found.groupdict()
+        match = re.fullmatch(escaped.replace(r"\*", ".*"), run)
+        return None if match is None else match.groupdict()
 
     def runs_in(self, header: Sequence[str]) -> dict[str, dict[str, str]]:
         """Columns of a wide table that hold runs, with what their names tell; none if a column tells the variant."""

@@ -112,8 +112,8 @@ def may_tell_a_bad_end(text: str) -> bool:
         >>> [may_tell_a_bad_end(text) for text in ("node 7 died", "nan_loss", "NaN", "deadline in May", "failsafe")]
         [True, True, False, False, True]
     """
-    found = _ENDED_BADLY.search(text) or _ENDED_BADLY.search(_PARTS.sub(" ", text))
-    return found is not None and text.strip().casefold().lstrip("+-") != "nan"
+    match = _ENDED_BADLY.search(text) or _ENDED_BADLY.search(_PARTS.sub(" ", text))
+    return match is not None and text.strip().casefold().lstrip("+-") != "nan"
 
 
 def last_of(rows: Sequence[Run]) -> Run:
@@ -255,7 +255,7 @@ def _summaries(runs: Sequence[Run]) -> list[Sentence]:
     by_variant: dict[str, dict[int, Run]] = {}
     for run in runs:
         by_variant.setdefault(run.variant, {})[run.seed] = run
-    found = []
+    summaries = []
     for name, own in by_variant.items():
         words = re.findall(r"[^\W\d_]+", name.casefold())
         if not words or not SUMMARIES.issuperset(words) or len(by_variant) < 3:
@@ -266,8 +266,8 @@ def _summaries(runs: Sequence[Run]) -> list[Sentence]:
             len(own) == 1 if not beside else _summarizes(run, [x for x in beside if x is not None])
             for run, beside in at_seeds
         ):
-            found.append(repr(name))
-    return [say("summary_variants", variants=listed("comma", found))] if found else []
+            summaries.append(repr(name))
+    return [say("summary_variants", variants=listed("comma", summaries))] if summaries else []
 
 
 def _summarizes(run: Run, losses: Sequence[float]) -> bool:

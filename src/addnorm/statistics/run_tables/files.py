@@ -25,7 +25,7 @@ _SWANLAB = ["run_id", "experiment_name", "description", "project", "workspace", 
 _ZIP = b"PK\x03\x04"
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _SEPARATORS = (",", ";", "\t", "|", " ")
-_TOLD = re.compile(r"sep=(.)\r?\n", re.IGNORECASE)
+_DECLARED = re.compile(r"sep=(.)\r?\n", re.IGNORECASE)
 
 
 def form_of(path: Path) -> str:
@@ -123,10 +123,10 @@ def _separated(text: str, path: Path, names: Names, usual: str) -> tuple[list[Ru
             f"{path}, line 1: expected the names of the columns, got JSON. Name the file {path.stem}{form}."
         )
     # Excel tells itself the separator by a first line such as `sep=;`.
-    told = _TOLD.match(text)
-    separator = _separator(text, names, usual) if told is None else told[1]
+    declared = _DECLARED.match(text)
+    separator = _separator(text, names, usual) if declared is None else declared[1]
     records = _records(text, path, separator)
-    if told is not None:
+    if declared is not None:
         next(records)
     header: list[str] | None = None
     rows: list[RunRow] = []
@@ -252,11 +252,11 @@ def _of_runs(row: Mapping[str, Any], names: Names, wide: Mapping[str, Mapping[st
         if is_missing(row[column]):
             continue
         by_column = {"variant": names.variant, "seed": names.seed}
-        told: dict[str, Any] = {name: row.get(of) for name, of in by_column.items() if of}
-        told.update(parts)
-        if lacking := {name: getattr(names, name) for name, value in told.items() if value is None}:
+        fields: dict[str, Any] = {name: row.get(of) for name, of in by_column.items() if of}
+        fields.update(parts)
+        if lacking := {name: getattr(names, name) for name, value in fields.items() if value is None}:
             raise missing(lacking, known, where)
-        made.append(RunRow(f"{where}, column {column!r}", **{**further, **told, "loss": row[column]}, unread=unread))
+        made.append(RunRow(f"{where}, column {column!r}", **{**further, **fields, "loss": row[column]}, unread=unread))
     return made
 
 

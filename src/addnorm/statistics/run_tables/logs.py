@@ -64,23 +64,23 @@ def read_logs(folder: Path, metric: str, is_run: Callable[[str], object]) -> lis
     rows, known = [], set()
     for path in log_files(folder):
         text = _text(path)
-        found = _evaluations(text)
+        evaluations = _evaluations(text)
         name = path.relative_to(folder).with_suffix("").as_posix()
-        known |= {each for _, _, values in found for each in values}
-        with_metric = [each for each in found if metric in each[2]]
-        if not found:
+        known |= {each for _, _, values in evaluations for each in values}
+        with_metric = [each for each in evaluations if metric in each[2]]
+        if not evaluations:
             if is_run(name) or _CRASHED.search(text):
                 rows.append((str(path), {"run_name": name, "step": None, metric: None, "state": "unfinished"}))
             continue
-        for (before, steps, _), (after, *_) in pairwise(found):
+        for (before, steps, _), (after, *_) in pairwise(evaluations):
             # A resumed run goes on from its checkpoint; where no last step is announced, one that begins at the first again
             # is another run, or the same one begun anew.
-            if before > after and (before >= steps if steps is not None else after <= found[0][0]):
+            if before > after and (before >= steps if steps is not None else after <= evaluations[0][0]):
                 raise InputError(
                     f"{path}: expected one run, got a second one: step {after} behind step {before}. Give each run a file of "
                     "its own."
                 )
-        step, steps, values = (with_metric or found)[-1]
+        step, steps, values = (with_metric or evaluations)[-1]
         state = _end_of(text) if steps is None else "finished" if step >= steps else "unfinished"
         cells: dict[str, Any] = {"run_name": name, "step": step, metric: None, **values}
         rows.append((str(path), {**cells, "state": state}))
@@ -109,16 +109,16 @@ def _text(path: Path) -> str:
 
 def _evaluations(text: str) -> list[tuple[int, int | None, dict[str, str]]]:
     """Step, last step and numbers of every evaluation, in the order of the log."""
-    found: list[tuple[int, int | None, dict[str, str]]] = [
+    evaluations: list[tuple[int, int | None, dict[str, str]]] = [
         (int(line["step"]), int(line["steps"]), dict(_NUMBER.findall(line["rest"])))
         for line in _EVALUATED.finditer(text)
     ]
-    found += [
+    evaluations += [
         (int(line["step"]), None, {"train_loss": line["train"], "val_loss": line["val"]})
         for line in _NANOGPT.finditer(text)
     ]
     steps = [int(line["steps"]) for line in _NANOCHAT_STEPS.finditer(text)]
     last = steps[-1] if steps else None
-    return found + [
+    return evaluations + [
         (int(line["step"]), last, {_NAMES[line["name"]]: line["value"]}) for line in _NANOCHAT.finditer(text)
     ]

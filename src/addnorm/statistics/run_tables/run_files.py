@@ -59,9 +59,9 @@ def read_run_files(folder: Path, names: Names) -> list[RunRow]:
         records = _records(path, names)
         columns = dict.fromkeys(name for record in records for name in record)
         known |= columns.keys()
-        told = not names.lacking(columns) or path.name == _META
-        read, made = names if told else alone, []
-        if names.loss not in columns and not told:
+        has_columns = not names.lacking(columns) or path.name == _META
+        read, made = names if has_columns else alone, []
+        if names.loss not in columns and not has_columns:
             # The same file of other runs has the metric: this one was not evaluated.
             made = (
                 [RunRow(str(path), state=_NO_LOSS)]
@@ -73,9 +73,9 @@ def read_run_files(folder: Path, names: Names) -> list[RunRow]:
         else:
             for record in records:
                 made += tables.rows_of_object({**columns, names.loss: None, **record}, read, str(path))
-        if not made and not told and names.loss in columns:
+        if not made and not has_columns and names.loss in columns:
             made = [RunRow(str(path), state=_NO_LOSS)]
-        if made and not told:
+        if made and not has_columns:
             within = path.parent if same_name else path.with_name(Path(re.sub(r"\.gz$", "", path.name)).stem)
             name = _CHECKPOINT.sub("", within.relative_to(folder).as_posix())
             variant, seed = (name, None) if names.run else (name.rpartition("/")[0] or folder.name, place)
@@ -122,13 +122,16 @@ def _records(path: Path, names: Names) -> list[dict[str, Any]]:
         state = _state(path)
         history = state["log_history"]
         ended = state["global_step"] >= state["max_steps"] or any("train_runtime" in record for record in history)
-        told = {**{name: None for record in history for name in record}, "state": "finished" if ended else "unfinished"}
+        fields = {
+            **{name: None for record in history for name in record},
+            "state": "finished" if ended else "unfinished",
+        }
         # What is evaluated anew at a step, such as the best checkpoint at the end, replaces what was there.
-        logged = {record.get("step"): {**told, **record} for record in history if names.loss in record}
+        logged = {record.get("step"): {**fields, **record} for record in history if names.loss in record}
         last = max((step for step in logged if step is not None), default=0)
         if any(record.get("step", 0) > last and _is_nan(record.get("loss")) for record in history):
             logged |= {step: {**cells, "state": "diverged"} for step, cells in logged.items()}
-        return [*logged.values()] or [told]
+        return [*logged.values()] or [fields]
     if tables.form_of(path) in tables.SEPARATED:
         return [dict.fromkeys(tables.header_of(path, names))]
     records = []

@@ -70,8 +70,8 @@ def predict_largest(
                 raise InputError(
                     f"{folder.path}: expected the data of {target.path}, got another {what}: losses are not comparable."
                 )
-    found = [results(folder) for folder in folders]
-    sizes = [_size(folder, of, exclude) for folder, of in zip(folders, found, strict=True)]
+    by_folder = [results(folder) for folder in folders]
+    sizes = [_size(folder, of, exclude) for folder, of in zip(folders, by_folder, strict=True)]
     of_largest = results(target)
     made = predict(
         sizes,
@@ -85,7 +85,7 @@ def predict_largest(
     frozen = {
         "format": _FORMAT,
         "plan_hash": target.plan_hash,
-        "data": {str(folder.path): _fingerprint(folder, of) for folder, of in zip(folders, found, strict=True)},
+        "data": {str(folder.path): _fingerprint(folder, of) for folder, of in zip(folders, by_folder, strict=True)},
         "prediction": made.to_json(),
     }
     path = target.path / PREDICTION
@@ -103,21 +103,21 @@ def predict_largest(
     return scored(made, _size(target, of_largest, exclude).losses, comparisons, last)
 
 
-def _size(folder: StudyFolder, found: Sequence[Result], exclude: Sequence[str]) -> LadderSize:
+def _size(folder: StudyFolder, ended: Sequence[Result], exclude: Sequence[str]) -> LadderSize:
     return LadderSize(
         name=str(folder.path),
         losses={
             (run.variant, run.seed): run.finished_loss
-            for run in found
+            for run in ended
             if run.state == "finished" and run.variant not in exclude
         },
         compute={name: flops for name, flops in run_flops(folder).items() if name not in exclude},
     )
 
 
-def _fingerprint(folder: StudyFolder, found: Sequence[Result]) -> str:
+def _fingerprint(folder: StudyFolder, ended: Sequence[Result]) -> str:
     """Hash of a size's plan and of every finished run in it, by name, weights and loss."""
-    runs = sorted((run.name, run.content_hash, run.loss) for run in found if run.state == "finished")
+    runs = sorted((run.name, run.content_hash, run.loss) for run in ended if run.state == "finished")
     return hashlib.sha256(json.dumps([folder.plan_hash, runs]).encode()).hexdigest()
 
 

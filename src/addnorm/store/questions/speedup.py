@@ -88,8 +88,8 @@ class Worths:
     def _costs_json(self, variant: str) -> dict[str, Any]:
         made: dict[str, Any] = {}
         for cost in ("compute", "time"):
-            if (found := self.worth_in(variant, cost)) is not None:
-                made[cost] = {"relative": self.costs[variant][cost], "worth": found[0], "interval": found[1]}
+            if (worth := self.worth_in(variant, cost)) is not None:
+                made[cost] = {"relative": self.costs[variant][cost], "worth": worth[0], "interval": worth[1]}
         return {"costs": made} if made else {}
 
 

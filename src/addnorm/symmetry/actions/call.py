@@ -75,12 +75,12 @@ class Call:
 
     def operands(self) -> list[Operand]:
         """All tensor arguments."""
-        found: list[Operand] = []
+        collected: list[Operand] = []
         for given in self.named.values():
-            found += [
+            collected += [
                 each for each in (given if isinstance(given, list | tuple) else [given]) if isinstance(each, Operand)
             ]
-        return found
+        return collected
 
     def run(self, replaced: Callable[[Operand], Tensor]) -> Any:
         """Call the operation on other tensors."""

@@ -69,8 +69,8 @@ def unread_directions(
                 if each is not None:
                     last = each.movedim(1, -1) if operation(node.target) in _CHANNELS_SECOND else each
                     rows[node].append(last.reshape(-1, last.shape[-1]))
-    found = {node: _null_directions(torch.cat(each)) for node, each in rows.items() if each}
-    return {node: each for node, each in found.items() if len(each)}
+    unread = {node: _null_directions(torch.cat(each)) for node, each in rows.items() if each}
+    return {node: each for node, each in unread.items() if len(each)}
 
 
 def _null_directions(gradients: Tensor) -> Numbers:

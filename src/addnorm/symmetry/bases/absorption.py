@@ -70,8 +70,8 @@ class Absorption:
 
     def parameter(self, node: Any) -> str:
         """The parameter that a node is, if nothing else reads it; otherwise nothing."""
-        found = self.parameters.get(node, "") if isinstance(node, fx.Node) else ""
-        return found if found and self.count[found] == 1 and node not in self.observed else ""
+        name = self.parameters.get(node, "") if isinstance(node, fx.Node) else ""
+        return name if name and self.count[name] == 1 and node not in self.observed else ""
 
     def linear(self, node: fx.Node) -> "tuple[fx.Node, fx.Node, bool, Any] | None":
         """The data, the weight, whether it is held as [in, out], and the bias of a linear map."""
@@ -93,10 +93,10 @@ class Absorption:
 
     def matrix(self, node: fx.Node, numbers: Weights) -> Tensor:
         """A linear map's weight as [out, in], of the weights' own storage."""
-        found = self.linear(node)
-        assert found is not None
-        weight = numbers[self.parameters[found[1]]]
-        return weight.T if found[2] else weight
+        linear = self.linear(node)
+        assert linear is not None
+        weight = numbers[self.parameters[linear[1]]]
+        return weight.T if linear[2] else weight
 
     def with_offset(self, node: fx.Node) -> tuple[fx.Node, float]:
         """A node and 0, or what it adds a number to, and the number: a gain of 1 + w."""
@@ -204,8 +204,8 @@ class Absorption:
             raise Stuck
         if name in COPIES:
             return self._restored(user, lost, after, numbers)
-        found = self.linear(user)
-        if found is not None and found[0] is node:
+        linear = self.linear(user)
+        if linear is not None and linear[0] is node:
             return self._mapped(user, lost, after, numbers)
         if name in (INDEXING | {"cat"}) - _BY_DATA:
             others = {each: torch.zeros(self.shape(each)) for each in user.all_input_nodes}
@@ -228,14 +228,14 @@ class Absorption:
         raise Stuck
 
     def _mapped(self, node: fx.Node, lost: Tensor, after: int, numbers: Weights | None) -> Moves:
-        found = self.linear(node)
-        assert found is not None
+        linear = self.linear(node)
+        assert linear is not None
         row = _one_row(lost)
         if numbers is None:
             change = torch.randn(self.shape(node)[-1], generator=self._random, dtype=torch.float64)
         else:
             change = self.matrix(node, numbers) @ row
-        bias = self.parameter(found[3])
+        bias = self.parameter(linear[3])
         return [(bias, change)] if bias else self._restored(node, change.expand(self.shape(node)), after, numbers)
 
     def _summed(self, node: fx.Node, term: fx.Node, lost: Tensor, after: int, numbers: Weights | None) -> Moves:
@@ -257,9 +257,9 @@ class Absorption:
             raise Stuck
         if self.parameter(node):
             return self.parameter(node)
-        given, found = self.named[node], self.linear(node)
-        if found is not None or self.name(node) == "layer_norm":
-            bias = self.parameter(found[3] if found is not None else given.get("bias"))
+        given, linear = self.named[node], self.linear(node)
+        if linear is not None or self.name(node) == "layer_norm":
+            bias = self.parameter(linear[3] if linear is not None else given.get("bias"))
             if bias and self.place[node] > after:
                 return bias
         elif self.name(node) == "embedding":

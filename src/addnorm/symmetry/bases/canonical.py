@@ -27,39 +27,39 @@ _SWEEPS = 30
 _STILL = 1e-13
 
 
-def canonical(found: Cells, weights: Weights) -> Weights:
+def canonical(cells: Cells, weights: Weights) -> Weights:
     """Return the canonical representative.
 
     Args:
-        found: the cells.
+        cells: the cells.
         weights: in float64; not changed.
     """
     made = {name: each.clone() for name, each in weights.items()}
-    settle(found, made)
+    settle(cells, made)
     return made
 
 
-def settle(found: Cells, made: Weights) -> None:
+def settle(cells: Cells, made: Weights) -> None:
     """Change weights into their canonical representative, in place: a second copy of all in float64 may not fit."""
-    fold_gains(found, made)
-    held = places(found)
+    fold_gains(cells, made)
+    held = places(cells)
     basis_axes = {(each.parameter, each.axis) for given in held.values() for each in given}
-    turned = [at for at, cell in enumerate(found.cells) if cell.kind in ("rotation", "centred rotation")]
+    turned = [at for at, cell in enumerate(cells.cells) if cell.kind in ("rotation", "centred rotation")]
     for _ in range(_SWEEPS):
         change = 0.0
         for at, given in held.items():
             if given and at not in turned:
-                change = max(change, _settle(found.cells[at], given, made))
+                change = max(change, _settle(cells.cells[at], given, made))
         if change < _STILL:
             break
     # First those whose signs tables fix: the signs of a head's rotation are read off what a stream's rotation turns.
     tables = {at: _tables(held[at], basis_axes) for at in turned if held.get(at)}
     for at in sorted(tables, key=lambda each: not tables[each]):
-        _upright(found.cells[at], held[at], made, signs=tables[at] or held[at])
+        _upright(cells.cells[at], held[at], made, signs=tables[at] or held[at])
     for at, given in held.items():
         if given and at not in turned:
-            _point(found.cells[at], given, made)
-    for order in unit_orders(found, made):
+            _point(cells.cells[at], given, made)
+    for order in unit_orders(cells, made):
         for parameter, axis, index, sorted_index in order:
             moved = made[parameter].movedim(axis, 0)
             moved[index] = moved[sorted_index].clone()
@@ -150,31 +150,31 @@ def _upright(cell: Cell, given: list[CellPlace], weights: Weights, *, signs: lis
         each.put(weights, torch.tensordot(matrix, each.rows(weights), 1))
 
 
-def unit_orders(found: Cells, weights: Weights) -> list[list[tuple[str, int, Tensor, Tensor]]]:
+def unit_orders(cells: Cells, weights: Weights) -> list[list[tuple[str, int, Tensor, Tensor]]]:
     """For every hidden layer, the axes that hold its units, and the order of falling lengths.
 
     A unit is a set of channels that follow each other through an activation or a product, with one entry on every axis.
     """
-    given = found.given
+    given = cells.given
     links = [(one, other) for one, other in given.likenesses]
     if not links:
         return []
-    number = int(found.component.max()) + 1
-    rows = np.concatenate([found.component[one[(one >= 0) & (other >= 0)]] for one, other in links])
-    columns = np.concatenate([found.component[other[(one >= 0) & (other >= 0)]] for one, other in links])
+    number = int(cells.component.max()) + 1
+    rows = np.concatenate([cells.component[one[(one >= 0) & (other >= 0)]] for one, other in links])
+    columns = np.concatenate([cells.component[other[(one >= 0) & (other >= 0)]] for one, other in links])
     graph = sparse.csr_matrix((np.ones(len(rows), bool), (rows, columns)), shape=(number, number))
     _, unit = csgraph.connected_components(graph, directed=False)
     linked = np.zeros(number, bool)
     linked[rows] = linked[columns] = True
     # Outputs have an order, and so have the parts of heads.
     for each in given.pinned:
-        linked[np.isin(unit, unit[found.component[each[each >= 0]]])] = False
-    for cell in found.cells:
+        linked[np.isin(unit, unit[cells.component[each[each >= 0]]])] = False
+    for cell in cells.cells:
         if cell.roles:
             linked[np.isin(unit, unit[cell.components])] = False
     signature: dict[int, list[tuple[int, int]]] = {}
     for at, use in enumerate(given.uses):
-        component = np.where(use.channels >= 0, found.component[use.channels], -1)
+        component = np.where(use.channels >= 0, cells.component[use.channels], -1)
         for place in np.flatnonzero((component >= 0) & linked[np.maximum(component, 0)]).tolist():
             signature.setdefault(int(unit[component[place]]), []).append((at, place))
     layers: dict[tuple[int, ...], list[list[tuple[int, int]]]] = {}

@@ -51,34 +51,34 @@ class CellPlace:
         return moved.select(axis + (axis < self.axis), number)
 
 
-def places(found: Cells) -> dict[int, list[CellPlace]]:
+def places(cells: Cells) -> dict[int, list[CellPlace]]:
     """Return the places of every cell, by its number; of each parameter's axis the first use counts, all others agree.
 
     A cell that some axis holds in part has no place and is left out.
     """
     number = np.full(
-        int(found.component.max(initial=-1)) + 1, -1
+        int(cells.component.max(initial=-1)) + 1, -1
     )  # of a component's cell; with experts, of the first one's
     order = np.zeros(len(number), np.int64)
-    for at, cell in enumerate(found.cells):
+    for at, cell in enumerate(cells.cells):
         number[cell.components] = at - (cell.expert or 0)
         order[cell.components] = np.arange(cell.size)
-    experts = Counter(at - cell.expert for at, cell in enumerate(found.cells) if cell.expert is not None)
-    made: dict[int, list[CellPlace]] = {at: [] for at in range(len(found.cells))}
+    experts = Counter(at - cell.expert for at, cell in enumerate(cells.cells) if cell.expert is not None)
+    made: dict[int, list[CellPlace]] = {at: [] for at in range(len(cells.cells))}
     broken: set[int] = set()
     seen: set[tuple[str, int]] = set()
-    for use in found.given.uses:
+    for use in cells.given.uses:
         if (use.parameter, use.axis) in seen:
             continue
         seen.add((use.parameter, use.axis))
-        component = np.where(use.channels >= 0, found.component[use.channels], -1)
+        component = np.where(use.channels >= 0, cells.component[use.channels], -1)
         held = np.where(component >= 0, number[component], -1)
-        parity = found.parity[use.channels] ^ use.dual
+        parity = cells.parity[use.channels] ^ use.dual
         for at in np.unique(held[held >= 0]).tolist():
-            mine = np.flatnonzero(held == at)
-            size = found.cells[at].size
+            positions = np.flatnonzero(held == at)
+            size = cells.cells[at].size
             # Several heads may hold the same cell one after the other.
-            for part in np.split(mine, range(size, len(mine), size)):
+            for part in np.split(positions, range(size, len(positions), size)):
                 coordinates = order[component[part]]
                 if len(part) != size or len(np.unique(coordinates)) != size or len(np.unique(parity[part])) > 1:
                     broken.add(at)
@@ -86,9 +86,9 @@ def places(found: Cells) -> dict[int, list[CellPlace]]:
                 index = torch.from_numpy(part[np.argsort(coordinates)].copy())
                 dual = bool(parity[part[0]])
                 for own in range(at, at + experts.get(at, 1)):
-                    expert = None if found.cells[own].expert is None else (use.experts or 0, own - at)
+                    expert = None if cells.cells[own].expert is None else (use.experts or 0, own - at)
                     made[own].append(CellPlace(use.parameter, use.axis, index, dual, use.offset, use.power, expert))
-    return {at: each for at, each in made.items() if at - (found.cells[at].expert or 0) not in broken}
+    return {at: each for at, each in made.items() if at - (cells.cells[at].expert or 0) not in broken}
 
 
 def transform(weights: Weights, given: list[CellPlace], matrix: Tensor) -> None:
@@ -105,22 +105,22 @@ def rescale(weights: Weights, given: list[CellPlace], factor: float) -> None:
         each.put(weights, each.rows(weights) * factor**each.exponent)
 
 
-def fold_gains(found: Cells, weights: Weights) -> tuple[str, ...]:
+def fold_gains(cells: Cells, weights: Weights) -> tuple[str, ...]:
     """Multiply gains into the matrices that read what they multiply, or into those that write it, in place.
 
     Returns:
         The parameters that are neutral now. A gain with a zero among its factors stays.
     """
     names: dict[str, None] = {}
-    for gains, readers in ((found.folded, True), (found.absorbed, False)):
+    for gains, readers in ((cells.folded, True), (cells.absorbed, False)):
         for gain in gains:
             factor = factor_of(gain, weights)
             if not bool((factor != 0).all()):
                 continue
-            by_channel = np.full(found.given.count, -1)
+            by_channel = np.full(cells.given.count, -1)
             by_channel[gain.after if readers else gain.before] = np.arange(len(factor))
             seen: set[tuple[str, int]] = set()
-            for use in found.given.uses:
+            for use in cells.given.uses:
                 at = np.where(use.channels >= 0, by_channel[use.channels], -1)
                 if not (at >= 0).any() or (use.parameter, use.axis) in seen:
                     continue
@@ -132,7 +132,7 @@ def fold_gains(found: Cells, weights: Weights) -> tuple[str, ...]:
                 numbers = numbers if use.dual or not readers else 1 / numbers
                 moved[held] *= numbers.reshape(-1, *[1] * (moved.dim() - 1))
             names[gain.parameter] = None
-    for gain in (*found.folded, *found.absorbed):
+    for gain in (*cells.folded, *cells.absorbed):
         if gain.parameter in names:
             weights[gain.parameter].reshape(-1)[torch.from_numpy(gain.index)] = 1.0 - gain.offset
     return tuple(names)
@@ -184,38 +184,38 @@ def centred_plane(size: int) -> Tensor:
     return made
 
 
-def move_at_random(found: Cells, weights: Weights, seed: int) -> None:
+def move_at_random(cells: Cells, weights: Weights, seed: int) -> None:
     """Draw an element of every group and a factor of every gain, and apply them all, in place.
 
     Args:
-        found: the cells.
+        cells: the cells.
         weights: in float64.
         seed: of the draw.
     """
-    fold_gains(found, weights)
+    fold_gains(cells, weights)
     generator = torch.Generator().manual_seed(seed)
-    for at, given in places(found).items():
+    for at, given in places(cells).items():
         if given:
-            transform(weights, given, random_element(found.cells[at], generator))
-    _unfold(found, weights, generator)
+            transform(weights, given, random_element(cells.cells[at], generator))
+    _unfold(cells, weights, generator)
 
 
-def _unfold(found: Cells, weights: Weights, generator: torch.Generator) -> None:
+def _unfold(cells: Cells, weights: Weights, generator: torch.Generator) -> None:
     """Draw gains, and divide what took them over; the reverse of `fold_gains`."""
     drawn: dict[str, Tensor] = {}
-    for gain in (*found.folded, *found.absorbed):
+    for gain in (*cells.folded, *cells.absorbed):
         if gain.parameter not in drawn:
             shape = weights[gain.parameter].numel()
             drawn[gain.parameter] = torch.exp(0.3 * torch.randn(shape, generator=generator, dtype=torch.float64))
     inverse = {name: 1 / each for name, each in drawn.items()}
-    for gain in (*found.folded, *found.absorbed):
+    for gain in (*cells.folded, *cells.absorbed):
         if bool((factor_of(gain, weights) != 1).any()):
             continue  # it has a zero, and was not folded
         weights[gain.parameter].reshape(-1)[torch.from_numpy(gain.index)] = (
             inverse[gain.parameter][torch.from_numpy(gain.index)] - gain.offset
         )
-    fold_gains(found, weights)
-    for gain in (*found.folded, *found.absorbed):
+    fold_gains(cells, weights)
+    for gain in (*cells.folded, *cells.absorbed):
         weights[gain.parameter].reshape(-1)[torch.from_numpy(gain.index)] = (
             drawn[gain.parameter][torch.from_numpy(gain.index)] - gain.offset
         )

@@ -171,12 +171,12 @@ class Operation(Maps):
         for each in (one, other):
             self.given.together(ids_of(each), np.repeat(np.arange(heads), each.shape[1]))
         if query.second is not None and key.second is not None:
-            for state, mine in ((query, parts[0]), (key, parts[1])):
+            for state, own in ((query, parts[0]), (key, parts[1])):
                 assert state.second is not None
                 turned = self._by_head(state.second)
-                rotated = mine != turned
-                self.given.together(ids_of(mine), ids_of(rotated.long()))
-                self.given.paired(ids_of(mine[rotated]), ids_of(turned[rotated]))
+                rotated = own != turned
+                self.given.together(ids_of(own), ids_of(rotated.long()))
+                self.given.paired(ids_of(own[rotated]), ids_of(turned[rotated]))
         elif not query.plain:
             self.given.alone(ids_of(one))
             self.given.alone(ids_of(other))

@@ -38,36 +38,36 @@ class WeightError(InJson):
 
 
 def quantise_ready(
-    found: Cells, weights: Weights, cost: Callable[[Weights], float], *, seed: int = 0
+    cells: Cells, weights: Weights, cost: Callable[[Weights], float], *, seed: int = 0
 ) -> tuple[str, Weights]:
     """Return the name and the weights of the candidate with the least cost.
 
     Args:
-        found: the cells.
+        cells: the cells.
         weights: in float64; not changed.
         cost: of a candidate's weights, such as `output_error`.
         seed: of the rotations.
     """
-    return min(_candidates(found, weights, seed), key=lambda each: cost(each[1]))
+    return min(_candidates(cells, weights, seed), key=lambda each: cost(each[1]))
 
 
-def _candidates(found: Cells, weights: Weights, seed: int) -> Iterator[tuple[str, Weights]]:
+def _candidates(cells: Cells, weights: Weights, seed: int) -> Iterator[tuple[str, Weights]]:
     yield "as it is", weights
     folded = {name: each.clone() for name, each in weights.items()}
-    fold_gains(found, folded)
+    fold_gains(cells, folded)
     yield "gains folded", folded
-    yield "gains folded, rotated", _rotated(found, folded, seed)
-    balanced = canonical(found, weights)
+    yield "gains folded, rotated", _rotated(cells, folded, seed)
+    balanced = canonical(cells, weights)
     yield "balanced", balanced
-    yield "balanced, rotated", _rotated(found, balanced, seed)
+    yield "balanced, rotated", _rotated(cells, balanced, seed)
 
 
-def _rotated(found: Cells, weights: Weights, seed: int) -> Weights:
+def _rotated(cells: Cells, weights: Weights, seed: int) -> Weights:
     """Rotate streams and the bases of values at random, which keeps all lengths."""
     made = {name: each.clone() for name, each in weights.items()}
     generator = torch.Generator().manual_seed(seed)
-    for at, given in places(found).items():
-        cell = found.cells[at]
+    for at, given in places(cells).items():
+        cell = cells.cells[at]
         if not given:
             continue
         if cell.kind in ("rotation", "matrix"):

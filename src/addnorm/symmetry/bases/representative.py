@@ -160,9 +160,9 @@ def canonicalised(model: nn.Module, inputs: Any, *, observe: Observe = "logits")
     Raises:
         InputError: the model cannot be analysed, or the inputs do not fit.
     """
-    found, bound = _analysed(model, inputs, observe)
-    made, certificate = rewritten(model, found.settle, bound, observe)
-    return Representative(model=made, sizes=found.sizes(), certificate=certificate, stays=found.additive.staying())
+    freedom, bound = _analysed(model, inputs, observe)
+    made, certificate = rewritten(model, freedom.settle, bound, observe)
+    return Representative(model=made, sizes=freedom.sizes(), certificate=certificate, stays=freedom.additive.staying())
 
 
 def quantise_ready_model(
@@ -179,9 +179,9 @@ def quantise_ready_model(
     Raises:
         InputError: the model cannot be analysed, or the inputs do not fit.
     """
-    found, bound = _analysed(model, inputs, observe)
+    freedom, bound = _analysed(model, inputs, observe)
     error = output_error(model, bound, observe)
-    choice, chosen = quantise_ready(found.cells, _in_float64(model), lambda each: error(each, 4), seed=seed)
+    choice, chosen = quantise_ready(freedom.cells, _in_float64(model), lambda each: error(each, 4), seed=seed)
 
     def choose(weights: Weights) -> None:
         for name, each in weights.items():
@@ -190,7 +190,7 @@ def quantise_ready_model(
     made, certificate = rewritten(model, choose, bound, observe)
     return Representative(
         model=made,
-        sizes=found.cells.sizes(),
+        sizes=freedom.cells.sizes(),
         certificate=certificate,
         choice=choice,
         before=errors(model, bound, observe),
@@ -204,9 +204,9 @@ def random_moves(model: nn.Module, inputs: Any, *, observe: Observe = "logits", 
     Raises:
         InputError: the model cannot be analysed, or the inputs do not fit.
     """
-    found, bound = _analysed(model, inputs, observe)
-    made, certificate = rewritten(model, lambda weights: found.move_at_random(weights, seed), bound, observe)
-    return Representative(model=made, sizes=found.sizes(), certificate=certificate, stays=found.additive.staying())
+    freedom, bound = _analysed(model, inputs, observe)
+    made, certificate = rewritten(model, lambda weights: freedom.move_at_random(weights, seed), bound, observe)
+    return Representative(model=made, sizes=freedom.sizes(), certificate=certificate, stays=freedom.additive.staying())
 
 
 def equal_up_to(model: nn.Module, other: nn.Module, inputs: Any, *, observe: Observe = "logits") -> WeightDistance:
@@ -215,7 +215,7 @@ def equal_up_to(model: nn.Module, other: nn.Module, inputs: Any, *, observe: Obs
     Raises:
         InputError: they have different parameters, or cannot be analysed.
     """
-    found, _ = _analysed(model, inputs, observe)
+    freedom, _ = _analysed(model, inputs, observe)
     _analysed(other, inputs, observe)
     weights, others = _in_float64(model), _in_float64(other)
     if {name: each.shape for name, each in weights.items()} != {name: each.shape for name, each in others.items()}:
@@ -224,7 +224,7 @@ def equal_up_to(model: nn.Module, other: nn.Module, inputs: Any, *, observe: Obs
         )
     as_stored = _distance(weights, others)
     for each in (weights, others):
-        found.settle(each)
+        freedom.settle(each)
     apart = [
         name
         for name, own in weights.items()
@@ -233,7 +233,7 @@ def equal_up_to(model: nn.Module, other: nn.Module, inputs: Any, *, observe: Obs
     return WeightDistance(
         as_stored=as_stored,
         canonical=_distance(weights, others),
-        families=tuple(found.sizes()),
+        families=tuple(freedom.sizes()),
         apart=tuple(apart),
     )
 

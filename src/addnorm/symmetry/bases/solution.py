@@ -57,20 +57,20 @@ def solved(given: Requirements) -> "Cells":
     backward: list[int] = []
     _same_parameter(given)
     while True:
-        found = _Solution(given, foldable, backward)
+        solution = _Solution(given, foldable, backward)
         gains = given.gains
-        locked = [at for at in foldable if gains[at].parameter in given.frozen or not found.only_read(gains[at])]
+        locked = [at for at in foldable if gains[at].parameter in given.frozen or not solution.only_read(gains[at])]
         if not locked:
-            _tie_pairs(given, found)
+            _tie_pairs(given, solution)
             return _Solution(given, foldable, backward, merged=True).cells()
         for at in locked:
             foldable.remove(at)
             gain = given.gains[at]
-            if gain.parameter not in given.frozen and found.only_written(gain):
+            if gain.parameter not in given.frozen and solution.only_written(gain):
                 backward.append(at)
                 continue
             given.alone(gain.before)
-            if gain.axis is not None and gain.parameter not in given.frozen and found.is_fixed(gain.before):
+            if gain.axis is not None and gain.parameter not in given.frozen and solution.is_fixed(gain.before):
                 given.gained(AxisUse(gain.parameter, gain.axis, gain.after, dual=False, offset=gain.offset))
                 given.alike(gain.before, gain.after)
             else:
@@ -89,14 +89,14 @@ def _same_parameter(given: Requirements) -> None:
             given.equal(first.channels, other.channels, dual=first.dual != other.dual)
 
 
-def _tie_pairs(given: Requirements, found: "_Solution") -> None:
+def _tie_pairs(given: Requirements, solution: "_Solution") -> None:
     # Of all diagonal matrices only those with equal entries for both channels of a pair commute with its rotation.
-    tied = np.zeros(found.number, bool)
+    tied = np.zeros(solution.number, bool)
     for channels in given.diagonals:
-        tied[found.component[channels]] = True
+        tied[solution.component[channels]] = True
     pairs, given.pairs = given.pairs, []
     for one, other in pairs:
-        both = tied[found.component[one]]
+        both = tied[solution.component[one]]
         given.equal(one[both], other[both])
         given.paired(one[~both], other[~both])
 
@@ -143,10 +143,10 @@ class _Solution:
 
     def only_read(self, gain: Gain) -> bool:
         """True if nothing but matrices reads a gain's result, so that they can take the gain over."""
-        mine = np.unique(self.component[gain.after])
-        outside = np.isin(self.component, mine)
+        components = np.unique(self.component[gain.after])
+        outside = np.isin(self.component, components)
         outside[gain.after] = False
-        if outside.any() or self._kind_flags()[mine].any() or self._is_paired(mine):
+        if outside.any() or self._kind_flags()[components].any() or self._is_paired(components):
             return False
         marked = np.zeros(self.given.count, bool)
         marked[gain.after] = True
@@ -167,10 +167,15 @@ class _Solution:
 
     def only_written(self, gain: Gain) -> bool:
         """True if only matrices write what a gain multiplies, so that they can take the gain over."""
-        mine = np.unique(self.component[gain.before])
-        inside = np.isin(self.component, mine)
+        components = np.unique(self.component[gain.before])
+        inside = np.isin(self.component, components)
         inside[gain.before] = False
-        if inside.any() or self._kind_flags()[mine].any() or self._is_paired(mine) or not self._are_whole(gain.before):
+        if (
+            inside.any()
+            or self._kind_flags()[components].any()
+            or self._is_paired(components)
+            or not self._are_whole(gain.before)
+        ):
             return False
         marked = np.zeros(self.given.count, bool)
         marked[gain.before] = True
@@ -219,8 +224,8 @@ class _Solution:
         made = []
         for start, stop in itertools.pairwise(bounds.tolist()):
             members = order[start:stop]
-            mine: NDArray[np.bool_] = np.asarray(flags[members].any(0))
-            kind = _kind_of(mine, len(members), bool(paired[members].all()), bool(broken[members].any()))
+            restricted: NDArray[np.bool_] = np.asarray(flags[members].any(0))
+            kind = _kind_of(restricted, len(members), bool(paired[members].all()), bool(broken[members].any()))
             if kind != "still":
                 whole = Cell(kind, members, frozenset(role for role, at in named.items() if at[members].any()))
                 number = int(experts[members[0]])

@@ -143,7 +143,7 @@ def _without_derivative(
         with Float64Mode():
             return torch.cat([each.double().flatten() for each in observed(call(model, inputs), observe)])
 
-    found, before = [], outputs()
+    without, before = [], outputs()
     for name, at in columns.items():
         if bool(derivative.unread[at].all()):
             own = parameters[name]
@@ -152,8 +152,8 @@ def _without_derivative(
             after = outputs()
             own.copy_(kept)
             if after.shape != before.shape or not torch.equal(after, before):
-                found.append(name)
-    return found
+                without.append(name)
+    return without
 
 
 class _PaddingRowRead(TorchFunctionMode):
