@@ -174,7 +174,7 @@ def difference(claim: dict[str, Any], batch: str) -> dict[str, Any] | None:
         SystemExit: the first batch, or the pair in it, does not exist; or the batches share a seed.
     """
     name, variant, reference, *length = (claim.get("rank") or claim["lengths"]).split()
-    path = DATA / f"{name}{batch}.json"
+    path = DATA / f"{claim.get('second', name + batch) if batch else name}.json"
     if not path.exists() and batch:
         return None
     if "rank" in claim:

@@ -77,6 +77,22 @@ def test_a_second_batch_on_seeds_that_were_seen_is_refused(
         claims.difference(PAIR, "-second")
 
 
+def test_a_claim_that_was_left_open_is_found_again_by_two_further_batches(
+    claims: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claims, "DATA", tmp_path)
+    later = {**PAIR, "rank": "made-up-second fast base", "second": "made-up-third"}
+    write_batch(tmp_path, "made-up-second", 0.1, range(5, 10))
+    assert claims._cells(later, "made-up", claims.WORDS["en"])[-1] == "one batch only; as claimed"
+    write_batch(tmp_path, "made-up-third", 0.1, range(10, 15))
+    assert claims._cells(later, "made-up", claims.WORDS["en"])[-1] == "found again; as claimed"
+    write_batch(tmp_path, "made-up-third", 0.1, range(9, 14))
+    with pytest.raises(
+        SystemExit, match=r"made-up-third\.json: expected seeds that made-up-second\.json does not have"
+    ):
+        claims.difference(later, "-second")
+
+
 def test_a_pair_that_the_data_do_not_compare_is_refused(
     claims: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -219,6 +219,8 @@ def test_an_answer_with_another_verdict_than_the_data_is_refused(
 ) -> None:
     answer, numbers = tables.answer, tables.answer.__globals__
     assert "0.056 nats [0.023, 0.089]" in answer("realformer")
+    assert "19 of 24" in " ".join(answer("depth-tasks").split())
+    assert "24 次中 19 次" in answer("depth-tasks")
     forged = {"en": "worse by {worse realformer-long realformer post}", "zh": ""}
     (tmp_path / "answers.yaml").write_text(json.dumps({"realformer": forged}), encoding="utf-8")
     monkeypatch.setitem(numbers, "HERE", tmp_path)
