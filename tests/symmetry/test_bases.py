@@ -206,3 +206,51 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "one of the three at a time" in capsys.readouterr().err
     main(["audit", "--diff", f"{file}:model", f"{file}:moved"])
     assert "equal up to gain into the next matrix" in capsys.readouterr().out
+
+
+class NormsOfSeveralKinds(nn.Module):
+    """A norm without a gain to which a number is added, one number for all channels, rows of a table without a look-up, and
+    channels that a list chooses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.up, self.out = nn.Embedding(11, 6), nn.Linear(6, 6), nn.Linear(5, 4)
+        self.number, self.rows = nn.Parameter(torch.randn(1)), nn.Parameter(torch.randn(4, 6))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        stream = self.table(tokens)
+        normed = nn.functional.rms_norm(stream + self.up(stream), [6]) + 1.0 + self.number.expand(6)
+        joined = torch.cat([normed, self.rows[:2][None].expand(len(tokens), -1, -1)], 1)
+        made: Tensor = self.out(joined[..., [0, 2, 3, 4, 5]])
+        return made
+
+
+class SquaredUnits(nn.Module):
+    """ReLU² beside heads that are multiplied in one batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.up, self.down = nn.Embedding(11, 6), nn.Linear(6, 5), nn.Linear(5, 6)
+        self.values, self.output, self.head = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 11)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        stream = self.table(tokens)
+        batch, length, _ = stream.shape
+        values = self.values(stream).view(batch, length, 2, 3).transpose(1, 2).reshape(2 * batch, length, 3)
+        weights = torch.ones(2 * batch, length, length, dtype=stream.dtype).tril()
+        heads = torch.bmm(weights, values).view(batch, 2, length, 3).transpose(1, 2).reshape(batch, length, 6)
+        made: Tensor = self.head(stream + self.output(heads) + self.down(torch.relu(self.up(stream)).square()))
+        return made
+
+
+@pytest.mark.parametrize("module", [NormsOfSeveralKinds, SquaredUnits])
+def test_small_modules_move_without_a_change(module: type[nn.Module]) -> None:
+    torch.manual_seed(0)
+    model = module().double()
+    moved = random_moves(model, TOKENS)
+    assert moved.certificate.exact < 1e-12
+    assert canonicalised(model, TOKENS).certificate.passed
+    assert equal_up_to(model, moved.model, TOKENS).equal
+    if module is SquaredUnits:
+        assert moved.sizes["scale of a unit"] == 5
+        assert moved.sizes["basis of values"] == 2 * 3**2

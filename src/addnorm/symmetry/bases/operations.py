@@ -110,7 +110,8 @@ class Maps:
 
     def _vector(self, state: WeightAxes) -> Entries:
         """A parameter that is a value itself, such as a class token."""
-        if state.offset or state.experts is not None or not self.shape:
+        size = self.node.all_input_nodes[0].meta["val"].shape[-1:]
+        if state.offset or state.experts is not None or not self.shape or size != self.shape[-1:]:
             raise NoRequirement
         made = self.given.fresh(self.shape[-1])
         self.given.uses.append(AxisUse(state.name, state.axes[-1], made, dual=False))
@@ -135,8 +136,7 @@ class Maps:
         if not isinstance(one, Entries) or one.squared:
             raise NoRequirement
         if isinstance(other, int | float):
-            if not self.given.is_fixed(ids_of(one.first)):
-                raise NoRequirement
+            self.given.kind(ids_of(one.first.unique()), "still")
             return one
         first = one.first.expand(self.shape)
         if isinstance(other, WeightAxes):

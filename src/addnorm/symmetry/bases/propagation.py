@@ -255,9 +255,12 @@ class Operation(Maps):
         """Entries at places along one axis: of tokens, of experts' rows, or of channels where the graph holds the places."""
         state, places = self._of("self"), self.named["indices"]
         along = [axis for axis, each in enumerate(places) if each is not None]
-        if len(along) != 1 or len(places[along[0]].meta["val"].shape) != 1:
+        if len(along) != 1:
             raise NoRequirement
         (axis,) = along
+        chosen = places[axis].meta["val"]
+        if len(chosen.shape) != 1 or chosen.dtype == torch.bool:
+            raise NoRequirement
         if isinstance(state, WeightAxes) and axis == 0 and len(state.axes) == 2:
             return replace(state, axes=state.axes[1:], experts=state.axes[0])
         if not isinstance(state, Entries) or state.squared:
