@@ -4,8 +4,7 @@
     constants   in the order of the graph, each constant that later parameters can take over is zero: shifts of norms, biases,
                 means of tables
     null forms  matrices that read a norm's result v·z + k = 0 have no part along v
-    readout     a shift that readers without a bias must keep is of unit length along v, and their part along v is the
-                constant that they read
+    readout     a shift that readers without a bias must keep is g / √n, and their part along v is the constant that they read
 
 What is zero leaves nothing to choose, and what took it over comes later, so that the representative is unique; it commutes
 with changes of basis (`derivation.md`).
@@ -187,7 +186,7 @@ class Additive:
         if given is None:
             return
         form, constant = given
-        part = matrix @ form / form.square().sum()
+        part = _part_along(matrix, form)
         if wanted is not None:
             part = part - wanted
         if step.rows is not None:
@@ -197,21 +196,21 @@ class Additive:
         matrix.addr_(part, form, alpha=-1)
 
     def _read_out(self, step: UnbiasedReadout, weights: Weights, normal: Callable[..., Tensor] | None = None) -> None:
-        """Of W z = W₀ (g ⊙ x + a) + c, take a = 0: the shift is a unit vector along v, and W's part along v is c."""
+        """Of W z = W₀ (g ⊙ x + a) + c, take a = 0: the shift is g / √n, and W's part along v is c / √n."""
         shift = weights[step.shift]
         given = step.normed.form(weights, len(shift))
         if given is None:
             return
-        unit = given[0] / given[0].norm()
+        form, root = given[0], len(shift) ** 0.5
         before, after, length = shift.clone(), torch.zeros_like(shift), 1.0
         if normal is not None:
             after, length = normal(len(shift)), float(torch.exp(normal(1)))
-            after = after - unit * (unit @ after)
+            after = after - (form @ after) / len(shift) / form
         for matrix in (self.graph.matrix(node, weights) for node in step.unbiased):
             constant = matrix @ before
-            matrix.addr_(matrix @ unit, unit, alpha=-1)
-            matrix.addr_(constant - matrix @ after, unit, alpha=1 / length)
-        shift.copy_(after + length * unit)
+            matrix.addr_(_part_along(matrix, form), form, alpha=-1)
+            matrix.addr_(constant - matrix @ after, form, alpha=1 / (length * root))
+        shift.copy_(after + length / root / form)
         for node in step.restored:
             self._add(node, self.graph.matrix(node, weights) @ (before - shift), weights)
 
@@ -221,6 +220,11 @@ class Additive:
         assert linear is not None
         bias = self.graph.parameter(linear[3])
         _apply([(bias, constant)] if bias else self.graph.restored(node, constant, weights), weights)
+
+
+def _part_along(matrix: Tensor, form: Tensor) -> Tensor:
+    """u of W = W₀ + u v with W₀ g = 0, v = 1 / g: a factor that g takes over from W leaves u as it is."""
+    return matrix @ form.reciprocal() / len(form)
 
 
 def _apply(moves: Moves, weights: Weights) -> None:
