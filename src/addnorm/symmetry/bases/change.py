@@ -37,11 +37,12 @@ class CellPlace:
 
     def rows(self, weights: Weights) -> Tensor:
         """The coordinates, [coordinate, *other axes]."""
-        return self._along(weights)[self.index] + self.offset
+        rows = self._along(weights)[self.index]
+        return rows + self.offset if self.offset else rows
 
     def put(self, weights: Weights, rows: Tensor) -> None:
         """Give the parameter other coordinates."""
-        self._along(weights)[self.index] = rows - self.offset
+        self._along(weights)[self.index] = rows - self.offset if self.offset else rows
 
     def _along(self, weights: Weights) -> Tensor:
         moved = weights[self.parameter].movedim(self.axis, 0)
@@ -56,9 +57,8 @@ def places(cells: Cells) -> dict[int, list[CellPlace]]:
 
     A cell that some axis holds in part has no place and is left out.
     """
-    number = np.full(
-        int(cells.component.max(initial=-1)) + 1, -1
-    )  # of a component's cell; with experts, of the first one's
+    # The number of each component's cell; of several experts' cells the first.
+    number = np.full(int(cells.component.max(initial=-1)) + 1, -1)
     order = np.zeros(len(number), np.int64)
     for at, cell in enumerate(cells.cells):
         number[cell.components] = at - (cell.expert or 0)
