@@ -94,7 +94,9 @@ CLASSES: dict[str, dict[str, Any]] = {
     "HeliumForCausalLM": {},
     "Glm4ForCausalLM": {"pad_token_id": 0},
     "NemotronForCausalLM": {},
-    "StableLmForCausalLM": {"partial_rotary_factor": 0.5},
+    "StableLmForCausalLM": {
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}
+    },
     "Starcoder2ForCausalLM": {},
     "GPT2LMHeadModel": LIKE_GPT2,
     "GPT2LMHeadModel, tied": {**LIKE_GPT2, "tie_word_embeddings": True},
@@ -177,7 +179,7 @@ CLASSES: dict[str, dict[str, Any]] = {
         "initializer_range": 1.0,
         "tokens": "more",
     },
-    "RwkvForCausalLM": {"attention_hidden_size": 8, "rescale_every": 1},
+    "RwkvForCausalLM": {"attention_hidden_size": 8, "rescale_every": 0},
     "FalconH1ForCausalLM": {**MAMBA, "mamba_d_ssm": 8, "mamba_n_heads": 2, "mamba_d_head": 4, "mamba_n_groups": 1},
     "T5ForConditionalGeneration": {
         "d_model": 8,

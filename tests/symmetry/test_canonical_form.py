@@ -120,6 +120,13 @@ def test_the_form_is_certified_and_a_fixed_point(name: str) -> None:
     assert moved.certificate.exact < 1e-12
 
 
+def test_rounding_is_that_of_the_model_as_it_runs() -> None:
+    """Cohere's norms compute in float32, whatever the type of its weights."""
+    made = canonicalised(*shipped("CohereForCausalLM"))
+    assert 1e-9 < made.certificate.rounding < 1e-5
+    assert canonicalised(*shipped("GPT2LMHeadModel")).certificate.rounding < 1e-12
+
+
 def test_what_the_form_sets_to_zero() -> None:
     model, inputs = shipped("GPT2LMHeadModel")
     made = weights_of(canonicalised(model, inputs).model)

@@ -7,6 +7,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import addnorm
+from addnorm.errors import InputError
+from addnorm.symmetry.bases.representative import canonicalised, equal_up_to, quantise_ready_model, random_moves
 
 X = torch.randn(20, 5, 3, generator=torch.Generator().manual_seed(0))
 TOKENS = torch.tensor([[0, 1, 2, 3, 4], [4, 3, 2, 1, 0]])
@@ -135,6 +137,15 @@ def test_a_move_is_made_at_the_weights_after_the_first_call() -> None:
     assert not model.is_divided
     twin = WritesOnce().double().eval()
     torch.testing.assert_close(moved(X.double()), twin(X.double()), rtol=1e-9, atol=1e-12)
+
+
+def test_weights_that_the_first_call_changes_have_no_canonical_form() -> None:
+    """A checkpoint of what the call has left would be divided once more after it is loaded."""
+    for analyse in (canonicalised, quantise_ready_model, random_moves):
+        with pytest.raises(InputError, match=r"first call changes up\.weight\. Switch that off first"):
+            analyse(WritesOnce().eval(), X)
+    with pytest.raises(InputError, match=r"first call changes up\.weight"):
+        equal_up_to(WritesOnce().eval(), WritesOnce().eval(), X)
 
 
 class Table(nn.Module):

@@ -41,7 +41,9 @@ USED_UP = (
     *("RobertaForMaskedLM", "ModernBertForMaskedLM", "MixtralForCausalLM", "GptOssForCausalLM", "DogeForCausalLM"),
     *("ApertusForCausalLM", "ArceeForCausalLM", "SeedOssForCausalLM", "HunYuanDenseV1ForCausalLM"),
     *("Exaone4ForCausalLM", "Cohere2ForCausalLM", "OlmoeForCausalLM", "GraniteMoeForCausalLM"),
-    *("BartForConditionalGeneration"),
+    *("BartForConditionalGeneration", "StableLmForCausalLM", "BloomForCausalLM", "T5ForConditionalGeneration"),
+    *("DeepseekV3ForCausalLM", "Dinov2Model", "Lfm2ForCausalLM", "FalconH1ForCausalLM", "ViTForImageClassification"),
+    *("BertModel", "BertForMaskedLM", "DistilBertForMaskedLM"),
 )
 """Classes of which the canonical form uses up every explained direction."""
 
@@ -73,8 +75,9 @@ def test_counts_are_those_of_the_report(name: str) -> None:
 @pytest.mark.parametrize("name", [name if at < 3 else tier(name) for at, name in enumerate(USED_UP)])
 def test_the_canonical_form_uses_up_all_that_is_explained(name: str) -> None:
     sizes = freedom_of(*REPORT.reduced(name)).sizes()
-    # Rows of tables that the example does not read are counted here, and not by the report.
-    assert sum(sizes.values()) >= DATA[name]["explained"]
+    # Rows of tables that the example does not read are counted here, and not by the report. What an eps breaks is no freedom.
+    near = DATA[name]["families"].get("scale of the stream, up to eps", 0)
+    assert sum(sizes.values()) >= DATA[name]["explained"] - near
 
 
 @pytest.mark.parametrize("name", [tier(name) for name in DATA])
@@ -88,8 +91,7 @@ def test_moves_of_all_families_change_no_output_and_leave_the_form(name: str) ->
     assert moved.certificate.integers_changed == 0
     found = equal_up_to(model, moved.model, inputs)
     assert found.as_stored > 0.1
-    # RWKV's is right, and not one: why copies of it differ is not known.
-    assert found.equal or name == "RwkvForCausalLM", found.apart
+    assert found.equal, found.apart
 
 
 def test_the_tables_are_those_of_the_data() -> None:

@@ -18,7 +18,19 @@ _LOOKUPS = frozenset({torch.nn.functional.embedding, torch.embedding})
 """Operations that read few rows of their first floating-point argument: the rows are converted, not the table."""
 
 
-class Float64Mode(TorchFunctionMode):
+class GroupedMode(TorchFunctionMode):
+    """Computes products in groups, as those of experts, in float64 too, for which torch has no kernel."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func in _GROUPED and len(args) == 2 and args[0].dtype == torch.float64 and _only_ends(kwargs):
+            return _grouped(args[0], args[1], kwargs["offs"])
+        return func(*args, **kwargs)
+
+
+class Float64Mode(GroupedMode):
     """Replaces casts to a lower floating-point type by casts to float64, and converts every new tensor of such a type.
 
     Many models compute norms, softmax and rotary tables in float32 whatever the type of their weights. A copy in
@@ -39,10 +51,7 @@ class Float64Mode(TorchFunctionMode):
             args = [torch.float64 if _is_lower(arg) else arg for arg in args]
         if torch.dtype in map(type, kwargs.values()):
             kwargs = {key: torch.float64 if _is_lower(arg) else arg for key, arg in kwargs.items()}
-        # torch has no float64 kernel for it.
-        if func in _GROUPED and len(args) == 2 and _only_ends(kwargs):
-            return _grouped(args[0], args[1], kwargs["offs"])
-        made = _CASTS.get(func, func)(*args, **kwargs)
+        made = super().__torch_function__(_CASTS.get(func, func), types, args, kwargs)
         if isinstance(made, Tensor) and made.dtype in _LOWER:
             # Only where data pass through the lower precision. A table or mask made in float32 is what it is; its
             # rounding does not change from move to move.

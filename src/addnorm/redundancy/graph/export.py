@@ -58,6 +58,8 @@ class Program:
     """Names of the buffers among them."""
     constants: Mapping[str, torch.Tensor]
     """Placeholder -> a tensor created while tracing."""
+    rewritten: tuple[str, ...]
+    """Names of the parameters that the model itself changes in its first call."""
 
 
 def export(model: nn.Module, inputs: object, *, observe: Observe, training: bool) -> Program:
@@ -72,7 +74,8 @@ def export(model: nn.Module, inputs: object, *, observe: Observe, training: bool
     example = tree_map(lambda leaf: leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf, bound)
     with _EXPORTING, _undisturbed():
         program = _traced_either(spare, example)
-        if _written_parameters(program):
+        rewritten = _written_parameters(program)
+        if rewritten:
             # RWKV divides weights by powers of two in its first call. The graph of later calls has them as they are.
             with torch.no_grad():
                 spare(*cloned(example).args, **cloned(example).kwargs)
@@ -129,6 +132,7 @@ def export(model: nn.Module, inputs: object, *, observe: Observe, training: bool
         parameters={name: own for name, own in parameters.items() if name not in states},
         buffers=frozenset(buffers),
         constants=constants,
+        rewritten=tuple(rewritten),
     )
 
 

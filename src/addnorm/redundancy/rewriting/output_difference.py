@@ -1,13 +1,12 @@
 """Difference of two models' observed outputs."""
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 
 import torch
 from torch import Tensor, nn
 
 from addnorm.redundancy.execution.copies import call
-from addnorm.redundancy.execution.float64 import Float64Mode
+from addnorm.redundancy.execution.float64 import Float64Mode, GroupedMode
 from addnorm.redundancy.execution.inputs import Inputs
 from addnorm.redundancy.execution.observation import Observe, ObservedNumbers, observed_numbers
 
@@ -16,8 +15,8 @@ from addnorm.redundancy.execution.observation import Observe, ObservedNumbers, o
 def flat_outputs(
     model: nn.Module, drawn: Sequence[Inputs], observe: Observe, mode: Float64Mode | None
 ) -> list[ObservedNumbers]:
-    """Call a model on several inputs, in float64 if a mode is given, and return all observed numbers of each call."""
-    with mode or nullcontext():
+    """Call a model on several inputs, as it is or in the mode's float64, and return all observed numbers of each call."""
+    with mode or GroupedMode():
         return [observed_numbers(call(model, inputs), observe) for inputs in drawn]
 
 

@@ -9,7 +9,7 @@ random ones stand for W b, so that a model on the meta device is enough for the 
 import math
 import operator
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import torch
@@ -28,7 +28,7 @@ COPIES = frozenset(
 )
 _NEVER_CHOSEN = -1e30
 """A mask's number below this has probability zero, whatever the other scores are."""
-_BY_DATA = frozenset({"index", "index_select", "gather", "pad", "constant_pad_nd"})
+BY_DATA = frozenset({"index", "index_select", "gather", "pad", "constant_pad_nd"})
 _SOFTMAXES = frozenset({"softmax", "_softmax", "_safe_softmax", "log_softmax"})
 
 
@@ -39,7 +39,9 @@ class Stuck(Exception):
 class Absorption:
     """A graph's operations, and what they do to constants."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, folded: Collection[str] = ()) -> None:
+        self.folded = frozenset(folded)
+        """Gains of one: matrices before them have taken them over."""
         self.nodes = program.nodes
         self.place = {node: at for at, node in enumerate(program.nodes)}
         self.observed = frozenset(program.observed)
@@ -142,7 +144,9 @@ class Absorption:
             return self.ignores_mean(user)
         if name in ("add", "sub") and "alpha" not in given:
             return self.shape(user)[-1] == shape[-1] and self.ignores_mean(user)
-        if name in ("mul", "div") and isinstance(given.get("other"), int | float):
+        gain = self.is_gain(user, node)
+        is_number = name in ("mul", "div") and isinstance(given.get("other"), int | float)
+        if is_number or (gain is not None and self.parameters[gain] in self.folded):
             return self.ignores_mean(user)
         return self.keeps_last(user, node) and self.ignores_mean(user)
 
@@ -159,7 +163,7 @@ class Absorption:
         """True if an operation only orders, copies or selects whole rows along the last axis."""
         if self.name(user) in COPIES:
             return True
-        if self.name(user) not in (INDEXING | {"cat"}) - _BY_DATA or not self.shape(user):
+        if self.name(user) not in (INDEXING | {"cat"}) - BY_DATA or not self.shape(user):
             return False
         last = torch.arange(self.shape(node)[-1])
         shapes = {each: self.shape(each) for each in user.all_input_nodes}
@@ -168,7 +172,7 @@ class Absorption:
             each: torch.zeros(shape, dtype=torch.int64) for each, shape in shapes.items() if shape[-1:] != last.shape
         }
         rows = {each: last.expand(shape) for each, shape in shapes.items() if each not in others}
-        made = self._reordered(user, {**others, **rows})
+        made = self.reordered(user, {**others, **rows})
         return made.shape[-1:] == last.shape and bool((made == last).all())
 
     # constants
@@ -207,9 +211,9 @@ class Absorption:
         linear = self.linear(user)
         if linear is not None and linear[0] is node:
             return self._mapped(user, lost, after, numbers)
-        if name in (INDEXING | {"cat"}) - _BY_DATA:
+        if name in (INDEXING | {"cat"}) - BY_DATA:
             others = {each: torch.zeros(self.shape(each)) for each in user.all_input_nodes}
-            return self._restored(user, self._reordered(user, {**others, node: lost}), after, numbers)
+            return self._restored(user, self.reordered(user, {**others, node: lost}), after, numbers)
         if name in ("add", "sub") and "alpha" not in given:
             return self._summed(user, node, -lost if name == "sub" and places == ["other"] else lost, after, numbers)
         if name in ("mul", "div") and isinstance(given.get("other"), int | float):
@@ -221,9 +225,13 @@ class Absorption:
             return self._restored(user, lost * factor, after, numbers)
         if name == "layer_norm" and places == ["input"] and _is_equal(lost, -1):
             return []
+        if name in _SOFTMAXES and given["dim"] in (-1, len(self.shape(user)) - 1) and _is_equal(lost, -1):
+            return []
+        if name == "where" and places == ["self"] and self._fill(given["other"]) < _NEVER_CHOSEN:
+            return self._restored(user, lost, after, numbers)
         if name == "scaled_dot_product_attention":
             return self._attended(user, lost, places, after, numbers)
-        if name in ("matmul", "bmm") and places in (["other"], ["mat2"]):
+        if name in ("matmul", "bmm", "baddbmm") and places in (["other"], ["mat2"], ["batch2"]):
             return self._multiplied(user, lost, after, numbers)
         raise Stuck
 
@@ -242,7 +250,7 @@ class Absorption:
         given = self.named[node]
         other = given["other"] if given["self"] is term else given["self"]
         if self.parameter(other) and self.shape(other)[-1:] == self.shape(node)[-1:] and self.name(node) == "add":
-            return [(self.parameter(other), _one_row(lost))]
+            return [(self.parameter(other), _of_shape(lost, self.shape(other)))]
         lost = lost.expand(self.shape(node))
         try:
             return self._restored(node, lost, after, numbers)
@@ -278,6 +286,8 @@ class Absorption:
 
     def _attended(self, node: fx.Node, lost: Tensor, places: list[str], after: int, numbers: Weights | None) -> Moves:
         # What is equal for all keys cancels in the softmax, whatever the query; the weights of values add up to one.
+        if places == ["attn_mask"] and _is_equal(lost, -1):
+            return []
         if not set(places) <= {"key", "value"} or self.named[node].get("dropout_p", 0.0) or not _is_equal(lost, -2):
             raise Stuck
         if "value" not in places:
@@ -288,7 +298,7 @@ class Absorption:
         return self._restored(node, lost[..., :1, :].expand(shape), after, numbers)
 
     def _multiplied(self, node: fx.Node, lost: Tensor, after: int, numbers: Weights | None) -> Moves:
-        first = self.named[node]["self"]
+        first = self.named[node]["batch1" if self.name(node) == "baddbmm" else "self"]
         while self.name(first) in COPIES or (
             self.name(first) in ("expand", "view", "reshape") and self.keeps_last(first, first.args[0])
         ):
@@ -309,7 +319,7 @@ class Absorption:
             return torch.randn(self.shape(parameter), generator=self._random, dtype=torch.float64)
         return numbers[self.parameters[parameter]]
 
-    def _reordered(self, node: fx.Node, given: dict[fx.Node, Tensor]) -> Any:
+    def reordered(self, node: fx.Node, given: dict[fx.Node, Tensor]) -> Any:
         first = given[node.all_input_nodes[0]]
         if self.name(node) in ("view", "reshape", "_unsafe_view"):
             return first.reshape(self.shape(node))
@@ -328,9 +338,9 @@ class Absorption:
                     left.append((user, ids[user.args[1]]))
                 elif self.name(user) in COPIES:
                     left.append((user, ids))
-                elif self.name(user) in (INDEXING | {"cat"}) - _BY_DATA:
+                elif self.name(user) in (INDEXING | {"cat"}) - BY_DATA:
                     others = {each: torch.full(self.shape(each), -1) for each in user.all_input_nodes}
-                    left.append((user, self._reordered(user, {**others, at: ids})))
+                    left.append((user, self.reordered(user, {**others, at: ids})))
                 else:
                     for each in ids.unique().tolist():
                         if each >= 0:
@@ -360,6 +370,22 @@ def _places(user: fx.Node, node: fx.Node) -> list[str]:
 
 def _is_equal(tensor: Tensor, axis: int) -> bool:
     return bool((tensor == tensor.narrow(axis, 0, 1)).all())
+
+
+def _of_shape(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Return what a parameter of some shape adds where it is broadcast: a row, or one for each position.
+
+    Raises:
+        Stuck: it cannot add this.
+    """
+    if len(shape) > tensor.dim():
+        raise Stuck
+    for axis, size in enumerate((1,) * (tensor.dim() - len(shape)) + shape):
+        if tensor.shape[axis] != size:
+            if not _is_equal(tensor, axis):
+                raise Stuck
+            tensor = tensor.narrow(axis, 0, 1)
+    return tensor.reshape(shape)
 
 
 def _one_row(tensor: Tensor) -> Tensor:

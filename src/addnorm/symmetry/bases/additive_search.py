@@ -1,13 +1,14 @@
 """Constants, means and null forms of a graph that are free, by its operations alone: no weight is read."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 import torch
 from torch import Tensor, fx
 
 from addnorm.redundancy.graph.export import Program
-from addnorm.symmetry.bases.absorption import Absorption, Stuck
+from addnorm.symmetry.actions.rules.shapes import INDEXING
+from addnorm.symmetry.bases.absorption import BY_DATA, Absorption, Stuck
 from addnorm.symmetry.bases.additive import (
     Additive,
     FreeMean,
@@ -19,9 +20,18 @@ from addnorm.symmetry.bases.additive import (
 from addnorm.symmetry.families import BIAS, EMBEDDING_POSITION, SHIFT, STREAM_MEAN
 
 
-def additive_freedom(program: Program) -> Additive:
-    """Return the additive freedom of a graph, whose weights may be on the meta device."""
-    return _Search(Absorption(program)).made
+def additive_freedom(program: Program, folded: Collection[str] = ()) -> Additive:
+    """Return the additive freedom of a graph, whose weights may be on the meta device.
+
+    Args:
+        program: the graph.
+        folded: gains that the matrices before them take over first.
+    """
+    made = _Search(Absorption(program, folded)).made
+    if folded:
+        always = {each.parameter for each in _Search(Absorption(program)).made.means}
+        made.means = [replace(each, folded=each.parameter not in always) for each in made.means]
+    return made
 
 
 class _Search:
@@ -63,6 +73,15 @@ class _Search:
             elif graph.name(node) == "embedding" and graph.named[node]["weight"] in graph.parameters:
                 name = graph.parameters[graph.named[node]["weight"]]
                 writes.setdefault(name, []).append((1, graph.ignores_mean(node)))
+            elif graph.name(node) == "conv2d":
+                channels = _channels_last(graph, node)
+                for each in (graph.named[node]["weight"], graph.named[node].get("bias")):
+                    if each in graph.parameters and channels is not None:
+                        free = graph.ignores_mean(channels)
+                        writes.setdefault(graph.parameters[each], []).append((0, free))
+            elif graph.name(node) == "layer_norm" and graph.named[node].get("bias") in graph.parameters:
+                name = graph.parameters[graph.named[node]["bias"]]
+                writes.setdefault(name, []).append((0, graph.ignores_mean(node)))
         for node, name in graph.parameters.items():
             if name not in writes and graph.ignores_mean(node):
                 writes[name] = [(len(graph.shape(node)) - 1, True)] * graph.count[name]
@@ -132,6 +151,10 @@ class _Search:
             family, source = SHIFT.name, given.get("bias")
         elif name == "embedding":
             family, source = EMBEDDING_POSITION.name, given["weight"]
+        elif name == "conv2d":
+            node, source = _channels_last(graph, node) or node, given.get("bias")
+        elif name == "expand":  # a class token
+            source = given["self"]
         elif name == "add" and "alpha" not in given:
             source = next((each for each in (given["self"], given["other"]) if each in graph.parameters), None)
             if source is None or len(graph.shape(source)) != 1:
@@ -211,6 +234,20 @@ class _Search:
             if unbiased
             else None
         )
+
+
+def _channels_last(graph: Absorption, node: fx.Node) -> fx.Node | None:
+    """The value in which the channels of a convolution over an image are the last axis."""
+    shape = graph.shape(node)
+    ids = torch.arange(shape[1]).reshape(-1, *[1] * (len(shape) - 2)).expand(shape)
+    while graph.name(node) == "conv2d" or not bool((ids == torch.arange(ids.shape[-1])).all()):
+        if node in graph.observed or len(graph.users[node]) != 1:
+            return None
+        (user,) = graph.users[node]
+        if graph.name(user) not in INDEXING - BY_DATA or len(user.all_input_nodes) != 1:
+            return None
+        ids, node = graph.reordered(user, {node: ids}), user
+    return node
 
 
 def _with(held: NormResult, name: str, offset: float | None) -> NormResult:

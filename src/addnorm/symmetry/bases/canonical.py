@@ -4,7 +4,7 @@
     complex    both sides get one length (a turn of two channels, which a norm reads, has none to give)
     scale      both sides get one length
     rotation   the Gram matrix of all that reads and writes the stream becomes diagonal, in falling order
-    signs      the longest entry of every coordinate becomes positive (complex: real), first those of the stream
+    signs      the longest entry of every coordinate becomes positive (complex: real), first those that tables fix
     units      ordered by their lengths
 
 Lengths do not depend on rotations, and Gram matrices not on the bases on the other side, so that the order of the steps does
@@ -12,7 +12,7 @@ not matter; cells with nothing between them (two linear maps in a row) are swept
 by any of these groups have the same representative, up to rounding, if the Gram matrices have different eigenvalues.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from torch import Tensor
 from addnorm.symmetry.bases.change import CellPlace, Weights, centred_plane, fold_gains, places, rescale, transform
 from addnorm.symmetry.bases.solution import Cell, Cells
 
-_SWEEPS = 30
+_SWEEPS = 300
 _STILL = 1e-13
 
 
@@ -42,23 +42,25 @@ def canonical(cells: Cells, weights: Weights) -> Weights:
 def settle(cells: Cells, made: Weights) -> None:
     """Change weights into their canonical representative, in place: a second copy of all in float64 may not fit."""
     fold_gains(cells, made)
-    held = places(cells)
-    basis_axes = {(each.parameter, each.axis) for given in held.values() for each in given}
+    held = {at: given for at, given in places(cells).items() if given}
     turned = [at for at, cell in enumerate(cells.cells) if cell.kind in ("rotation", "centred rotation")]
-    for _ in range(_SWEEPS):
-        change = 0.0
-        for at, given in held.items():
-            if given and at not in turned:
-                change = max(change, _settle(cells.cells[at], given, made))
-        if change < _STILL:
-            break
-    # First those whose signs tables fix: the signs of a head's rotation are read off what a stream's rotation turns.
-    tables = {at: _tables(held[at], basis_axes) for at in turned if held.get(at)}
-    for at in sorted(tables, key=lambda each: not tables[each]):
-        _upright(cells.cells[at], held[at], made, signs=tables[at] or held[at])
+    # Only what shares a weight with a cell that has moved is looked at again: most cells are settled at once.
+    sharing: dict[str, set[int]] = {}
     for at, given in held.items():
-        if given and at not in turned:
-            _point(cells.cells[at], given, made)
+        for each in given:
+            sharing.setdefault(each.parameter, set()).add(at)
+    waiting = held.keys() - set(turned)
+    for _ in range(_SWEEPS):
+        changed = {at for at in sorted(waiting) if _settle(cells.cells[at], held[at], made) >= _STILL}
+        waiting = {near for at in changed for each in held[at] for near in sharing[each.parameter]} - set(turned)
+        if not changed:
+            break
+    scaled_twice = {use.parameter for use in cells.given.uses if use.is_further}
+    for at, signs in _from_fixed_axes(held, scaled_twice, made):
+        if at in turned:
+            _upright(cells.cells[at], held[at], made, signs=signs)
+        else:
+            _point(cells.cells[at], held[at], signs, made)
     for order in unit_orders(cells, made):
         for parameter, axis, index, sorted_index in order:
             moved = made[parameter].movedim(axis, 0)
@@ -69,6 +71,10 @@ def _rows(given: Sequence[CellPlace], weights: Weights, *, dual: bool) -> Tensor
     """All entries along one side of a cell, [coordinate, entry]."""
     parts = [each.rows(weights).reshape(len(each.index), -1) for each in given if each.dual == dual]
     return torch.cat(parts, 1) if parts else torch.zeros(len(given[0].index), 0, dtype=torch.float64)
+
+
+def _both_sides(given: Sequence[CellPlace], weights: Weights) -> Tensor:
+    return torch.cat([_rows(given, weights, dual=is_dual) for is_dual in (False, True)], 1)
 
 
 def _settle(cell: Cell, given: list[CellPlace], weights: Weights) -> float:
@@ -92,9 +98,9 @@ def _settle(cell: Cell, given: list[CellPlace], weights: Weights) -> float:
     return abs(factor - 1)
 
 
-def _point(cell: Cell, given: list[CellPlace], weights: Weights) -> None:
-    """Fix the signs and angles of a cell by its entries, which have fixed bases along all other axes by now."""
-    one = _rows(given, weights, dual=False)
+def _point(cell: Cell, given: list[CellPlace], signs: list[CellPlace], weights: Weights) -> None:
+    """Fix the signs and angles of a cell by some of its places; a sign or an angle is the same on both sides of a cell."""
+    one = _both_sides(signs, weights)
     if not one.numel() or cell.kind == "positive":
         return
     if cell.kind in ("complex", "turn"):
@@ -125,9 +131,53 @@ def _signed(matrix: Tensor, rows: Tensor) -> Tensor:
     return torch.where(longest < 0, -matrix, matrix)
 
 
-def _tables(given: list[CellPlace], bases: set[tuple[str, int]]) -> list[CellPlace]:
-    """The places in weights whose other axis has no basis."""
-    return [each for each in given if not any(name == each.parameter and axis != each.axis for name, axis in bases)]
+def _from_fixed_axes(
+    held: Mapping[int, list[CellPlace]], scaled_twice: Set[str], weights: Weights
+) -> Iterator[tuple[int, list[CellPlace]]]:
+    """Every cell, in an order in which signs can be read: with its places in weights whose other axes are fixed by then.
+
+    The signs of a latent are read off the map from the stream, whose own are read off a table; off the map to heads, whose
+    signs are as open, every copy would read other ones. A bias of zero has no sign to read.
+    """
+    along: dict[tuple[str, int], set[int]] = {}
+    for at, given in held.items():
+        for each in given:
+            along.setdefault((each.parameter, each.axis), set()).add(at)
+    axes: dict[str, set[int]] = {}
+    for name, axis in along:
+        axes.setdefault(name, set()).add(axis)
+
+    # Rows that two scales multiply, as those of a factor whose other factor may be scaled, have a sign of both.
+    by_row: dict[tuple[object, ...], set[int]] = {}
+    for at, given in held.items():
+        for each in given:
+            for row in each.index.tolist() if each.parameter in scaled_twice else ():
+                by_row.setdefault((each.parameter, each.axis, row), set()).add(at)
+    twice = {key: each for key, each in by_row.items() if len(each) > 1}
+
+    def is_fixed(at: int, place: CellPlace) -> bool:
+        others = [along[place.parameter, axis] for axis in axes[place.parameter] - {place.axis}]
+        rows = ((place.parameter, place.axis, row) for row in place.index.tolist()) if twice else ()
+        others += [twice[each] - {at} for each in rows if each in twice]
+        return not any(each & left.keys() for each in others)
+
+    left = dict(held)
+    while left:
+        ready = {at: [each for each in given if is_fixed(at, each)] for at, given in left.items()}
+        ready = {at: given for at, given in ready.items() if given and _tells_signs(given, left[at], weights)}
+        for at, given in (ready or {at: left[at] for at in [next(iter(left))]}).items():
+            yield at, given
+            del left[at]
+
+
+def _tells_signs(some: list[CellPlace], given: list[CellPlace], weights: Weights) -> bool:
+    """True if no coordinate is nearly zero in some of a cell's places."""
+
+    def squares(each: CellPlace) -> Tensor:
+        return each.rows(weights).reshape(len(each.index), -1).square().sum(1)
+
+    read = torch.stack([squares(each) for each in some]).sum(0)
+    return float(read.min()) > 1e-12 * max(float(squares(each).max()) for each in given)
 
 
 def _upright(cell: Cell, given: list[CellPlace], weights: Weights, *, signs: list[CellPlace]) -> None:
@@ -141,8 +191,7 @@ def _upright(cell: Cell, given: list[CellPlace], weights: Weights, *, signs: lis
         rows = _rows([each], weights, dual=each.dual)
         gram += rows @ rows.T
     _, vectors = torch.linalg.eigh(plane.T @ gram @ plane)
-    fixed = [_rows(signs, weights, dual=is_dual) for is_dual in (False, True)]
-    turn = _signed(vectors.flip(1).T @ plane.T, torch.cat(fixed, 1)) @ plane
+    turn = _signed(vectors.flip(1).T @ plane.T, _both_sides(signs, weights)) @ plane
     matrix = plane @ turn @ plane.T
     if cell.kind == "centred rotation":
         matrix = matrix + 1 / size

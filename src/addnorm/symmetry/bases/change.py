@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from addnorm.symmetry.bases.channels import Gain
+from addnorm.symmetry.bases.channels import AxisUse, Gain
 from addnorm.symmetry.bases.solution import Cell, Cells
 
 Weights = dict[str, Tensor]
@@ -66,11 +66,11 @@ def places(cells: Cells) -> dict[int, list[CellPlace]]:
     experts = Counter(at - cell.expert for at, cell in enumerate(cells.cells) if cell.expert is not None)
     made: dict[int, list[CellPlace]] = {at: [] for at in range(len(cells.cells))}
     broken: set[int] = set()
-    seen: set[tuple[str, int]] = set()
+    seen: set[tuple[str, int, int]] = set()
     for use in cells.given.uses:
-        if (use.parameter, use.axis) in seen:
+        if _slot(use) in seen:
             continue
-        seen.add((use.parameter, use.axis))
+        seen.add(_slot(use))
         component = np.where(use.channels >= 0, cells.component[use.channels], -1)
         held = np.where(component >= 0, number[component], -1)
         parity = cells.parity[use.channels] ^ use.dual
@@ -89,6 +89,12 @@ def places(cells: Cells) -> dict[int, list[CellPlace]]:
                     expert = None if cells.cells[own].expert is None else (use.experts or 0, own - at)
                     made[own].append(CellPlace(use.parameter, use.axis, index, dual, use.offset, use.power, expert))
     return {at: each for at, each in made.items() if at - (cells.cells[at].expert or 0) not in broken}
+
+
+def _slot(use: AxisUse) -> tuple[str, int, int]:
+    """Return what several uses of one axis have in common: the axis, and of a further scale its first row."""
+    first = int(np.argmax(use.channels >= 0)) if use.is_further else -1
+    return use.parameter, use.axis, first
 
 
 def transform(weights: Weights, given: list[CellPlace], matrix: Tensor) -> None:
@@ -119,12 +125,12 @@ def fold_gains(cells: Cells, weights: Weights) -> tuple[str, ...]:
                 continue
             by_channel = np.full(cells.given.count, -1)
             by_channel[gain.after if readers else gain.before] = np.arange(len(factor))
-            seen: set[tuple[str, int]] = set()
+            seen: set[tuple[str, int, int]] = set()
             for use in cells.given.uses:
                 at = np.where(use.channels >= 0, by_channel[use.channels], -1)
-                if not (at >= 0).any() or (use.parameter, use.axis) in seen:
+                if not (at >= 0).any() or _slot(use) in seen:
                     continue
-                seen.add((use.parameter, use.axis))
+                seen.add(_slot(use))
                 moved = weights[use.parameter].movedim(use.axis, 0)
                 held = torch.from_numpy(np.flatnonzero(at >= 0))
                 numbers = factor[torch.from_numpy(at[at >= 0])]
@@ -162,7 +168,8 @@ def random_element(cell: Cell, generator: torch.Generator) -> Tensor:
     if cell.kind == "matrix":
         scales = torch.exp(0.3 * normal(size))
         return rotation(normal(size, size)) @ torch.diag(scales) @ rotation(normal(size, size))
-    return torch.exp(0.5 * normal(1, 1))
+    made = torch.exp(0.5 * normal(1, 1))
+    return made * torch.sign(normal(1, 1)) if cell.kind == "scale" else made
 
 
 def rotation(given: Tensor) -> Tensor:

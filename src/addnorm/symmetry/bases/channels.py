@@ -38,6 +38,9 @@ class AxisUse:
     """Axis of a parameter that holds one weight for each expert."""
     power: int = 1
     """2 if the weight reads the channels' squares (W -> W T^-2); such channels are alone."""
+    is_further: bool = False
+    """True for a further scale of an axis whose entries are other channels' coordinates: what they are multiplied with next may
+    be scaled, if they are scaled by the inverse."""
 
 
 @dataclass(frozen=True)

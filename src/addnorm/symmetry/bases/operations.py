@@ -1,5 +1,6 @@
 """Operations on the channels of a graph, one method each: linear maps, sums and products, norms."""
 
+import operator
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -9,7 +10,8 @@ import torch
 from torch import Tensor, fx
 
 from addnorm.symmetry.actions.call import operation
-from addnorm.symmetry.bases.channels import NOBODY, AxisUse, Gain, Requirements
+from addnorm.symmetry.actions.rules.shapes import INDEXING
+from addnorm.symmetry.bases.channels import NOBODY, AxisUse, Gain, Ids, Requirements
 from addnorm.symmetry.bases.states import (
     Data,
     Entries,
@@ -57,7 +59,22 @@ class Maps:
         if not isinstance(matrix, WeightAxes) or len(matrix.axes) != 2 or matrix.offset:
             raise NoRequirement
         out, into = (matrix.axes[1], matrix.axes[0]) if is_transposed else matrix.axes
-        state = self._of(data)
+        made = self._mapped(self._of(data), matrix, out, into, self.shape[-1])
+        if isinstance(shift, WeightAxes):
+            self.given.uses.append(AxisUse(shift.name, shift.axes[0], made, dual=False))
+        elif isinstance(shift, Entries):
+            raise NoRequirement
+        return Entries(torch.from_numpy(made).expand(self.shape))
+
+    def _mapped_columns(self, matrix: WeightAxes, columns: Entries) -> Entries:
+        if len(matrix.axes) != 2 or matrix.offset or columns.second is not None:
+            raise NoRequirement
+        made = self._mapped(
+            replace(columns, first=columns.first.transpose(-1, -2)), matrix, *matrix.axes, self.shape[-2]
+        )
+        return Entries(torch.from_numpy(made)[:, None].expand(self.shape))
+
+    def _mapped(self, state: Any, matrix: WeightAxes, out: int, into: int, size: int) -> Ids:
         if isinstance(state, Entries):
             if state.second is not None:
                 raise NoRequirement
@@ -71,13 +88,9 @@ class Maps:
             self.given.uses.append(AxisUse(matrix.name, into, ids_of(channels).copy(), dual=True, power=power))
         elif not isinstance(state, Data):
             raise NoRequirement
-        made = self.given.fresh(self.shape[-1])
+        made = self.given.fresh(size)
         self.given.uses.append(AxisUse(matrix.name, out, made, dual=False))
-        if isinstance(shift, WeightAxes):
-            self.given.uses.append(AxisUse(shift.name, shift.axes[0], made, dual=False))
-        elif isinstance(shift, Entries):
-            raise NoRequirement
-        return Entries(torch.from_numpy(made).expand(self.shape))
+        return made
 
     def _mapped_by_expert(self) -> Entries:
         """Tokens in the order of their experts, each group with a matrix of its own, [expert, in, out]."""
@@ -96,17 +109,6 @@ class Maps:
         self.given.by_expert(made, self.node.all_input_nodes[1].meta["val"].shape[0])
         self.given.uses.append(AxisUse(matrix.name, out, made, dual=False, experts=experts))
         return Entries(torch.from_numpy(made).expand(self.shape))
-
-    def _patches(self) -> Entries:
-        """Patches of an image, which does not move, to channels."""
-        data, weight, bias = (self._of(name) for name in ("input", "weight", "bias"))
-        if not isinstance(data, Data) or not isinstance(weight, WeightAxes):
-            raise NoRequirement
-        made = self.given.fresh(self.shape[1])
-        for each in (weight, bias):
-            if isinstance(each, WeightAxes):
-                self.given.uses.append(AxisUse(each.name, each.axes[0], made, dual=False))
-        return Entries(torch.from_numpy(made).reshape(-1, *[1] * (len(self.shape) - 2)).expand(self.shape))
 
     def _vector(self, state: WeightAxes) -> Entries:
         """A parameter that is a value itself, such as a class token."""
@@ -196,7 +198,9 @@ class Maps:
         shape = (1,) * (len(self.shape) - len(shape)) + shape
         differs = any(size > 1 and is_varying for size, is_varying in zip(shape, varies, strict=True))
         if isinstance(other, Data):
-            if not differs:
+            # One channel alone, as of a pair that is rotated by position: no other is beside it, but its factor tells it apart.
+            is_turned = other.constant and max(shape) > 1 and first.shape[-1] == 1
+            if not differs and not is_turned:
                 return replace(one, first=first, second=None if one.second is None else one.second.expand(self.shape))
             self.given.pinned.append(ids_of(first.unique()))  # these numbers know no other order of the channels
             if other.constant:
@@ -211,14 +215,45 @@ class Maps:
             raise NoRequirement
         second = other.first.expand(self.shape)
         # One factor stays in place: of a gate and a value, the gate's side, which an activation has fixed already.
-        kept, still = (first, second) if self._is_image(other) or not self._is_image(one) else (second, first)
-        self.given.kind(ids_of(still.unique()), "still")
+        # Else the side that something else reads, too.
+        makers = [self._maker(name) for name in names]
+        fixed = [(self._is_image(each), made is None) for each, made in zip((one, other), makers, strict=True)]
+        kept, still, maker = (first, second, makers[0]) if fixed[0] <= fixed[1] else (second, first, makers[1])
+        is_matrix = maker is not None and operation(maker.target) in ("linear", "mm", "addmm")
+        if not (is_matrix and one.plain and other.plain and self._exchanged(kept, still)):
+            self.given.kind(ids_of(still.unique()), "still")
         if any(is_varying for is_varying in varies_along(of_one_token(still))):
             self.given.alone(ids_of(of_one_token(kept)))
             pairs = torch.stack([kept.reshape(-1), still.reshape(-1)], 1).unique(dim=0).numpy()
             if len(pairs) == len(np.unique(pairs[:, 0])) == len(np.unique(pairs[:, 1])):
                 self.given.alike(pairs[:, 0], pairs[:, 1])
         return Entries(kept)
+
+    def _maker(self, name: str) -> "fx.Node | None":
+        """The operation that makes an argument's numbers, if nothing else reads them."""
+        node: Any = self.named[name]
+        while True:
+            parts = [each.args[1] for each in node.users if each.target is operator.getitem]
+            if len(node.users) != 1 and not len(parts) == len(node.users) == len(set(parts)):
+                return None
+            if node.target is not operator.getitem and operation(node.target) not in INDEXING:
+                return node
+            node = node.args[0]
+
+    def _exchanged(self, kept: Tensor, other: Tensor) -> bool:
+        """Let the other factor be scaled, and by the inverse what makes the kept one: y = (a / c) (c b)."""
+        pairs = torch.stack([kept.reshape(-1), other.reshape(-1)], 1).unique(dim=0).numpy()
+        if not len(pairs) == len(np.unique(pairs[:, 0])) == len(np.unique(pairs[:, 1])) or self._is_image(
+            Entries(other)
+        ):
+            return False
+        of = dict(pairs.tolist())
+        writers = [use for use in self.given.uses if not use.dual and bool(np.isin(use.channels, pairs[:, 0]).any())]
+        for use in writers:
+            scales = np.array([of.get(each, NOBODY) for each in use.channels.tolist()])
+            self.given.uses.append(AxisUse(use.parameter, use.axis, scales, dual=True, is_further=True))
+        self.given.alone(pairs[:, 1])
+        return bool(writers)
 
     def _is_image(self, state: Entries) -> bool:
         images = self.given.images

@@ -5,7 +5,7 @@ not a proof: every change of basis is certified on the model's own weights befor
 """
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from addnorm.redundancy.graph.export import Program
 from addnorm.symmetry.actions.rules.routing import GROUPED
 from addnorm.symmetry.actions.rules.shapes import INDEXING
 from addnorm.symmetry.bases.absorption import COPIES
-from addnorm.symmetry.bases.channels import NOBODY, Requirements
+from addnorm.symmetry.bases.channels import NOBODY, AxisUse, Requirements
 from addnorm.symmetry.bases.operations import Maps
 from addnorm.symmetry.bases.solution import Cells, solved
 from addnorm.symmetry.bases.states import (
@@ -53,13 +53,14 @@ _ELEMENTWISE = frozenset(
 )
 
 
-def cells(program: Program) -> Cells:
+def cells(program: Program, stay: Collection[str] = ()) -> Cells:
     """Return the cells of channels of a graph.
 
     Args:
         program: the exported model; its weights may be on the meta device.
+        stay: parameters that are left as they are, as a gain with a zero, which no matrix can give back.
     """
-    given = Requirements()
+    given = Requirements(frozen=set(stay))
     states: dict[fx.Node, Any] = {}
     for node in program.nodes:
         if node.op == "placeholder":
@@ -122,6 +123,7 @@ class Operation(Maps):
             "matmul": self._matmul,
             "bmm": self._matmul,
             "baddbmm": self._matmul,
+            "conv1d": self._convolved,
             "conv2d": self._patches,
             **dict.fromkeys(GROUPED, self._mapped_by_expert),
             "mm": self._matmul,
@@ -141,6 +143,39 @@ class Operation(Maps):
         if self.name not in rules:
             raise NoRequirement
         return rules[self.name]()
+
+    # convolutions
+
+    def _convolved(self) -> Entries:
+        """A convolution over tokens, [batch, channel, token], with a kernel for each channel: a gain of several taps."""
+        state, kernel, bias = self._entries("input"), self._of("weight"), self._of("bias")
+        if not isinstance(kernel, WeightAxes) or state.second is not None or len(self.shape) != 3:
+            raise NoRequirement
+        if varies_along(state.first)[0] or varies_along(state.first)[2] or self._shape_of("weight")[1] != 1:
+            raise NoRequirement
+        read = ids_of(state.first[0, :, 0]).copy()
+        made = self.given.fresh(self.shape[1])
+        if len(read) != len(made) or self.named.get("groups", 1) != len(read):
+            raise NoRequirement
+        for channels in (read, made):
+            self.given.alone(channels)
+        self.given.alike(read, made)
+        self.given.uses.append(AxisUse(kernel.name, kernel.axes[0], made, dual=False))
+        self.given.uses.append(AxisUse(kernel.name, kernel.axes[0], read, dual=True, is_further=True))
+        if isinstance(bias, WeightAxes):
+            self.given.uses.append(AxisUse(bias.name, bias.axes[0], made, dual=False))
+        return Entries(torch.from_numpy(made)[:, None].expand(self.shape))
+
+    def _patches(self) -> Entries:
+        """Patches of an image, which does not move, to channels."""
+        data, weight, bias = (self._of(name) for name in ("input", "weight", "bias"))
+        if not isinstance(data, Data) or not isinstance(weight, WeightAxes):
+            raise NoRequirement
+        made = self.given.fresh(self.shape[1])
+        for each in (weight, bias):
+            if isinstance(each, WeightAxes):
+                self.given.uses.append(AxisUse(each.name, each.axes[0], made, dual=False))
+        return Entries(torch.from_numpy(made).reshape(-1, *[1] * (len(self.shape) - 2)).expand(self.shape))
 
     # attention
 
@@ -208,6 +243,9 @@ class Operation(Maps):
             stop(self.given, self._of("self"))
         if isinstance(second, WeightAxes):
             return self._map("self", other, "", is_transposed=True)
+        if isinstance(first, WeightAxes) and isinstance(second, Entries):
+            # A weight times columns of tokens, as Mamba's step sizes.
+            return self._mapped_columns(first, second)
         if isinstance(first, Entries) and isinstance(second, Entries):
             turned = None if second.second is None else second.second.transpose(-1, -2)
             self._contracted(first, replace(second, first=second.first.transpose(-1, -2), second=turned))

@@ -22,6 +22,8 @@ from addnorm.symmetry.bases.quantising import WeightError, errors, output_error,
 from addnorm.symmetry.bases.simplified import simplified
 from addnorm.symmetry.bases.solution import Cells
 
+NO_RULE = "read by an operation without a rule"
+ZEROS = "gain with a zero"
 _SAME = 1e-6
 """Largest relative difference of canonical weights that count as equal: stored weights are rounded."""
 
@@ -87,10 +89,18 @@ class Freedom:
 
     cells: Cells
     additive: Additive
+    zeros: frozenset[str] = frozenset()
+    """Gains with a zero."""
 
     def sizes(self) -> dict[str, int]:
         """The number of directions, by family."""
         return {**self.cells.sizes(), **self.additive.sizes()}
+
+    def staying(self) -> dict[str, tuple[str, ...]]:
+        """Parameters whose freedom is not used up, by family; also those of which no rule knows whether they have any."""
+        unread = tuple(sorted(self.cells.given.frozen - self.zeros))
+        made = {**self.additive.staying(), NO_RULE: unread, ZEROS: tuple(sorted(self.zeros))}
+        return {family: names for family, names in made.items() if names}
 
     def settle(self, weights: Weights) -> None:
         """Change weights into their canonical representative, in place."""
@@ -105,14 +115,28 @@ class Freedom:
         move_at_random(self.cells, weights, seed)
 
 
-def freedom_of(model: nn.Module, inputs: Any, *, observe: Observe = "logits") -> Freedom:
-    """Return the freedom of a model of any size; its weights may be on the meta device.
+def freedom_of(model: nn.Module, inputs: Any, *others: nn.Module, observe: Observe = "logits") -> Freedom:
+    """Return the freedom of a model of any size, and of others of its class; its weights may be on the meta device.
 
     Raises:
         InputError: the model does not export.
     """
     program = _program(model, inputs, observe)
-    return Freedom(cells=cells(program), additive=additive_freedom(program))
+    bases = cells(program)
+    stay = {name for each in (model, *others) for name in _gains_with_a_zero(bases, each)}
+    bases = cells(program, stay) if stay else bases
+    folded = {each.parameter for each in bases.absorbed if not each.offset}
+    return Freedom(cells=bases, additive=additive_freedom(program, folded), zeros=frozenset(stay))
+
+
+def _gains_with_a_zero(bases: Cells, model: nn.Module) -> set[str]:
+    held = {name: each.detach().flatten() for name, each in model.named_parameters() if not each.is_meta}
+    return {
+        gain.parameter
+        for gain in (*bases.folded, *bases.absorbed)
+        if gain.parameter in held
+        and bool((held[gain.parameter][torch.from_numpy(gain.index)] + gain.offset == 0).any())
+    }
 
 
 def cells_of(model: nn.Module, inputs: Any, *, observe: Observe = "logits") -> Cells:
@@ -128,7 +152,7 @@ def _program(model: nn.Module, inputs: Any, observe: Observe) -> Program:
     """Export a model, with one name for every weight.
 
     Raises:
-        InputError: the model does not export.
+        InputError: the model does not export, or changes its own weights.
     """
     bound = bind(inputs)
     try:
@@ -136,6 +160,12 @@ def _program(model: nn.Module, inputs: Any, observe: Observe) -> Program:
             program = export(model, bound, observe=observe, training=False)
     except NotExported as error:
         raise InputError(f"expected a model that exports, got one that does not: {error}") from error
+    if program.rewritten:
+        # A checkpoint of what a call has left would be changed once more after it is loaded.
+        raise InputError(
+            f"expected a model that leaves its weights as they are, got one whose first call changes {program.rewritten[0]}. "
+            "Switch that off first (RWKV: rescale_every=0 in its configuration)."
+        )
     # A tied weight has several names: all its uses are those of the first, under which the weights are held.
     first = {id(each): name for name, each in model.named_parameters()}
     named = {name: first[id(each)] for name, each in model.named_parameters(remove_duplicate=False)}
@@ -162,7 +192,7 @@ def canonicalised(model: nn.Module, inputs: Any, *, observe: Observe = "logits")
     """
     freedom, bound = _analysed(model, inputs, observe)
     made, certificate = rewritten(model, freedom.settle, bound, observe)
-    return Representative(model=made, sizes=freedom.sizes(), certificate=certificate, stays=freedom.additive.staying())
+    return Representative(model=made, sizes=freedom.sizes(), certificate=certificate, stays=freedom.staying())
 
 
 def quantise_ready_model(
@@ -206,7 +236,7 @@ def random_moves(model: nn.Module, inputs: Any, *, observe: Observe = "logits", 
     """
     freedom, bound = _analysed(model, inputs, observe)
     made, certificate = rewritten(model, lambda weights: freedom.move_at_random(weights, seed), bound, observe)
-    return Representative(model=made, sizes=freedom.sizes(), certificate=certificate, stays=freedom.additive.staying())
+    return Representative(model=made, sizes=freedom.sizes(), certificate=certificate, stays=freedom.staying())
 
 
 def equal_up_to(model: nn.Module, other: nn.Module, inputs: Any, *, observe: Observe = "logits") -> WeightDistance:
@@ -215,7 +245,7 @@ def equal_up_to(model: nn.Module, other: nn.Module, inputs: Any, *, observe: Obs
     Raises:
         InputError: they have different parameters, or cannot be analysed.
     """
-    freedom, _ = _analysed(model, inputs, observe)
+    freedom, _ = _analysed(model, inputs, observe, other)
     _analysed(other, inputs, observe)
     weights, others = _in_float64(model), _in_float64(other)
     if {name: each.shape for name, each in weights.items()} != {name: each.shape for name, each in others.items()}:
@@ -244,11 +274,11 @@ def _distance(one: Weights, other: Weights) -> float:
     return float((square / size) ** 0.5) if size else 0.0
 
 
-def _analysed(model: nn.Module, inputs: Any, observe: Observe) -> tuple[Freedom, Inputs]:
+def _analysed(model: nn.Module, inputs: Any, observe: Observe, *others: nn.Module) -> tuple[Freedom, Inputs]:
     check_model(model)
     bound = bind(inputs)
     check_inputs(bound)
-    return freedom_of(model, bound, observe=observe), bound
+    return freedom_of(model, bound, *others, observe=observe), bound
 
 
 def _in_float64(model: nn.Module) -> Weights:

@@ -1,6 +1,7 @@
-"""A graph without casts, in which a layer norm is one operation, also where a model writes it as several.
+"""A graph without casts, in which a layer norm is one operation, also where a model writes it as several, and so is a join.
 
     (x - mean(x)) * rsqrt(mean((x - mean(x))^2) + eps)  ->  layer_norm(x)        Cohere
+    e = empty; e[..., :2] = a; e[..., 2:] = b           ->  cat([a, b])          DeepSeek-V3
 
 Every rule of this room looks at one operation and its inputs. Taken one by one, `x - mean(x)` is a sum in which a stream meets
 its own mean, and `mean(d^2)` a product of channels: nothing tells that only together they remove the mean and keep a rotation
@@ -19,13 +20,15 @@ from addnorm.symmetry.actions.call import operation
 from addnorm.symmetry.bases.absorption import arguments
 
 _aten = torch.ops.aten
+_EMPTY = frozenset({"empty", "new_empty", "empty_like"})
 
 
 def simplified(program: Program) -> Program:
-    """The program without casts between precisions, with each layer norm over the last axis as one operation, without gain."""
+    """The program without casts between precisions, with each layer norm over the last axis as one operation, without gain,
+    and each tensor that is filled part by part as a concatenation."""
     replaced: dict[fx.Node, fx.Node] = {}
     for node in program.nodes:
-        cast, norm = _cast(node), _normalised(node)
+        cast, norm, parts = _cast(node) or _reshaped_back(node), _normalised(node), _parts(node)
         if cast is not None and node not in program.observed:
             node.replace_all_uses_with(cast)
             replaced[node] = cast
@@ -35,6 +38,12 @@ def simplified(program: Program) -> Program:
                 whole = node.graph.call_function(
                     _aten.layer_norm.default, (x, [x.meta["val"].shape[-1]], None, None, eps)
                 )
+            whole.meta = dict(node.meta)
+            node.replace_all_uses_with(whole)
+            replaced[node] = whole
+        elif parts:
+            with node.graph.inserting_after(node):
+                whole = node.graph.call_function(_aten.cat.default, (parts, node.args[2]))
             whole.meta = dict(node.meta)
             node.replace_all_uses_with(whole)
             replaced[node] = whole
@@ -59,6 +68,16 @@ def _cast(node: fx.Node) -> fx.Node | None:
     return given["self"] if is_cast else None
 
 
+def _reshaped_back(node: fx.Node) -> fx.Node | None:
+    """Tensor to which a node gives an axis back that was taken from it just before; None for any other node."""
+    name, given = _call(node)
+    before, of = _call(given["self"]) if name == "unsqueeze" else ("", {})
+    is_back = (
+        before == "squeeze" and of["self"].meta["val"].shape == node.meta["val"].shape and of.get("dim") == given["dim"]
+    )
+    return of["self"] if is_back else None
+
+
 def _normalised(node: fx.Node) -> tuple[fx.Node, float] | None:
     """Stream and eps of a centred stream that is divided by its standard deviation; None for any other node."""
     name, given = _call(node)
@@ -76,6 +95,30 @@ def _normalised(node: fx.Node) -> tuple[fx.Node, float] | None:
         if added == "add" and isinstance(eps, int | float) and _is_variance(terms["self"], x):
             return x, float(eps)
     return None
+
+
+def _parts(node: fx.Node) -> list[fx.Node]:
+    """Parts that fill an empty tensor from its first entry to its last, in order along one axis; none for any other node."""
+    name, given = _call(node)
+    if name != "slice_scatter":
+        return []
+    axis, shape = given.get("dim", 0), node.meta["val"].shape
+    made: dict[int, fx.Node] = {}
+    while name == "slice_scatter":
+        source, start = given["src"], given.get("start") or 0
+        copied, of = _call(source)
+        source = of["src"] if copied == "copy" and of["src"].meta["val"].shape == source.meta["val"].shape else source
+        # A part that is written twice has its last numbers: too much for a concatenation.
+        if given.get("dim", 0) != axis or given.get("step", 1) != 1 or start in made:
+            return []
+        made[start] = source
+        name, given = _call(given["self"])
+    at = 0
+    for start in sorted(made):
+        if start != at:
+            return []
+        at += made[start].meta["val"].shape[axis]
+    return [made[start] for start in sorted(made)] if name in _EMPTY and at == shape[axis] else []
 
 
 def _is_variance(node: object, x: fx.Node) -> bool:

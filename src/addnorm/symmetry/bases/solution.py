@@ -79,14 +79,19 @@ def solved(given: Requirements) -> "Cells":
 
 
 def _same_parameter(given: Requirements) -> None:
-    by_axis: dict[tuple[str, int], list[AxisUse]] = {}
+    by_axis: dict[tuple[str, int, bool], list[AxisUse]] = {}
     for use in given.uses:
-        by_axis.setdefault((use.parameter, use.axis), []).append(use)
+        by_axis.setdefault((use.parameter, use.axis, use.is_further), []).append(use)
         if use.parameter in given.frozen:
             given.kind(use.channels, "still")
     for first, *others in by_axis.values():
         for other in others:
             given.equal(first.channels, other.channels, dual=first.dual != other.dual)
+    for (name, axis, is_further), uses in by_axis.items():
+        if is_further and len(by_axis.get((name, axis, False), [])) > 1:
+            # A weight that several layers share: what the others do with its rows is not known here.
+            for use in uses:
+                given.kind(use.channels, "still")
 
 
 def _tie_pairs(given: Requirements, solution: "_Solution") -> None:
@@ -214,7 +219,9 @@ class _Solution:
         paired = partner >= 0
         low = np.where(paired, np.minimum(np.arange(count), partner), -1)
         experts = self._number_of_experts()
-        _, cell = np.unique(np.stack([key.view(np.int64), low, experts], 1), axis=0, return_inverse=True)
+        # What stays leaves the others of its group free to mix with each other.
+        stays = flags[:, KINDS.index("still")].astype(np.int64)
+        _, cell = np.unique(np.stack([key.view(np.int64), low, experts, stays], 1), axis=0, return_inverse=True)
         cell = cell.reshape(-1)
         named: dict[str, np.ndarray] = {}
         for channels, role in given.roles:

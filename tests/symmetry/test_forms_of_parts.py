@@ -1,0 +1,195 @@
+"""Parts of shipped classes in the canonical form: moved at random, signs among them, a copy comes back to it."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from addnorm.symmetry.bases.representative import NO_RULE, ZEROS, canonicalised, equal_up_to, random_moves
+
+TOKENS = torch.arange(60).reshape(4, 15) % 23
+IMAGES = torch.randn(30, 2, 4, 4, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+
+
+class Part(nn.Module):
+    """A table, a part, and a readout."""
+
+    inputs: Tensor = TOKENS
+
+    def __init__(self, *shapes: tuple[int, ...], width: int = 6) -> None:
+        super().__init__()
+        self.table, self.out = nn.Embedding(23, 6), nn.Linear(width, 4)
+        self.weights = nn.ParameterList(nn.Parameter(torch.randn(shape)) for shape in shapes)
+
+    def part(self, x: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        made: Tensor = self.out(self.part(self.table(tokens)))
+        return made
+
+
+class Latent(Part):
+    """As DeepSeek-V3: a latent of four numbers between two maps, behind a norm; two heads' queries and keys read it, of which
+    each key is assembled in place."""
+
+    def __init__(self) -> None:
+        super().__init__((6, 6), (8, 4), (4, 4), (4, 4), (6, 4))
+
+    def part(self, x: Tensor) -> Tensor:
+        down, query, shared, value, out = self.weights
+        latent, of_both = F.linear(F.rms_norm(x, [6]), down).split([4, 2], -1)
+        latent = F.rms_norm(latent, [4])
+        queries = F.linear(latent, query).view(4, 15, 2, 4).transpose(1, 2)
+        # The first two numbers of each head's key are its own, the others are those of both heads.
+        own = F.linear(latent, shared).view(4, 15, 2, 2).transpose(1, 2)
+        keys = own.new_empty(4, 2, 15, 4)
+        keys[..., :2] = own
+        keys[..., 2:] = of_both[:, None]
+        values = F.linear(latent, value).view(4, 15, 2, 2).transpose(1, 2)
+        heads = F.scaled_dot_product_attention(queries, keys, values, is_causal=True)
+        return torch.tanh(F.linear(heads.transpose(1, 2).reshape(4, 15, 4), out))
+
+
+class Image(nn.Module):
+    """As ViT: biases of patches and a class token before a table of positions, and norms that remove the mean."""
+
+    inputs = IMAGES
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(2, 6, 2, stride=2)
+        self.first, self.positions = nn.Parameter(torch.randn(1, 1, 6)), nn.Parameter(torch.randn(1, 5, 6))
+        self.norm, self.out = nn.LayerNorm(6, elementwise_affine=False), nn.Linear(6, 4)
+
+    def forward(self, images: Tensor) -> Tensor:
+        x = self.patches(images).flatten(2).transpose(1, 2)
+        x = torch.cat([self.first.expand(len(x), -1, -1), x], 1) + self.positions
+        made: Tensor = self.out(torch.tanh(self.out(self.norm(x))) @ self.out.weight)
+        return made
+
+
+class ScoresOfATable(Part):
+    """As T5: a table of distances is added to scores, which a mask replaces before a softmax."""
+
+    def __init__(self) -> None:
+        super().__init__((9, 2), (6, 6))
+        self.register_buffer("distances", (torch.arange(15)[:, None] - torch.arange(15)).clamp(-4, 4) + 4)
+
+    def part(self, x: Tensor) -> Tensor:
+        table, value = self.weights
+        scores = F.embedding(self.get_buffer("distances"), table).permute(2, 0, 1)
+        mask = torch.ones(15, 15, dtype=torch.bool).tril()
+        weights = torch.softmax(torch.where(mask, scores, -3e38), -1)
+        heads = weights @ F.linear(x, value).view(4, 15, 2, 3).transpose(1, 2)
+        return torch.tanh(heads.transpose(1, 2).reshape(4, 15, 6))
+
+
+class ScaledLayer(Part):
+    """As DINOv2: a branch is multiplied by learned factors before a norm that removes the mean."""
+
+    def __init__(self) -> None:
+        super().__init__((6, 5), (5, 6), (6,))
+
+    def part(self, x: Tensor) -> Tensor:
+        down, up, scale = self.weights
+        return torch.tanh(F.layer_norm(x + scale * F.linear(torch.tanh(F.linear(x, up)), down), [6]))
+
+
+class GatedConvolution(Part):
+    """As LFM2: y = c · conv(b · x), of which three may be scaled by what the fourth is divided by."""
+
+    def __init__(self) -> None:
+        super().__init__((18, 6), (6, 1, 3), (6, 6))
+
+    def part(self, x: Tensor) -> Tensor:
+        into, kernel, out = self.weights
+        b, c, u = F.linear(torch.tanh(x), into).transpose(1, 2).chunk(3, 1)
+        y = c * F.conv1d(b * u, kernel.squeeze(1).unsqueeze(1), None, padding=2, groups=6)[..., :15]
+        return torch.tanh(F.linear(y.transpose(1, 2), out))
+
+
+class TwiceReadFactor(GatedConvolution):
+    """The second factor is read elsewhere, too, so that the first is not free to make up for its scale."""
+
+    def part(self, x: Tensor) -> Tensor:
+        into, kernel, out = self.weights
+        b, c, u = F.linear(torch.tanh(x), into).transpose(1, 2).chunk(3, 1)
+        y = c * F.conv1d(b * u, kernel, None, padding=2, groups=6)[..., :15]
+        return torch.tanh(F.linear((y + torch.sin(b) + torch.sin(c)).transpose(1, 2), out))
+
+
+class SharedGate(GatedConvolution):
+    """The same weights make two gated convolutions, one behind the other."""
+
+    def part(self, x: Tensor) -> Tensor:
+        return super().part(super().part(x))
+
+
+class Columns(Part):
+    """As Mamba: a weight times columns of tokens, of which others are read by something without a rule."""
+
+    def __init__(self) -> None:
+        super().__init__((5, 6), (6, 3), (6, 1))
+
+    def part(self, x: Tensor) -> Tensor:
+        into, steps, shift = self.weights
+        few, other = F.linear(torch.tanh(x), into).split([3, 2], -1)
+        return F.softplus(steps @ few.transpose(1, 2) + shift).transpose(1, 2) + torch.erfinv(torch.tanh(other)).sum(
+            -1, keepdim=True
+        )
+
+
+@pytest.mark.parametrize(
+    ("part", "sizes"),
+    [
+        # Two heads' own parts, and the part that both share.
+        (Latent, {"basis of the stream": 15 + 6, "basis of values": 8, "basis of queries and keys": 3 * 4}),
+        # Two constants go to the positions; means of 8 taps, the patches' bias, the token and 5 positions.
+        (Image, {"redundant bias": 10, "mean of the stream": 15}),
+        (ScoresOfATable, {"embedding against position": 2, "basis of values": 0}),
+        # The table is read by the branch, too, so that the means of five columns alone are free.
+        (ScaledLayer, {"learned factor of a branch": 6, "mean of the stream": 5}),
+        (GatedConvolution, {"scale of a unit": 24}),
+        (TwiceReadFactor, {"scale of a unit": 6}),
+        (SharedGate, {"scale of a unit": 6}),
+        (Columns, {"basis between two linear maps": 9}),
+    ],
+    ids=lambda each: each.__name__ if isinstance(each, type) else "",
+)
+def test_copies_of_a_part_have_one_form(part: type[nn.Module], sizes: dict[str, int]) -> None:
+    torch.manual_seed(0)
+    model = part().double().eval()
+    inputs = part.inputs
+    made = canonicalised(model, inputs)
+    assert made.certificate.passed
+    assert {name: made.sizes.get(name, 0) for name in sizes} == sizes
+    for seed in range(3):
+        moved = random_moves(model, inputs, seed=seed)
+        assert moved.certificate.exact < 1e-11
+        found = equal_up_to(model, moved.model, inputs)
+        assert found.equal, found.apart
+        assert found.as_stored > 0.01
+
+
+def test_parameters_that_no_rule_reads_are_named() -> None:
+    class Sorted(Columns):
+        """The shift is sorted before it is added."""
+
+        def part(self, x: Tensor) -> Tensor:
+            into, steps, shift = self.weights
+            return torch.tanh(F.linear(torch.tanh(F.linear(x, into)[..., :3]), steps) + shift.squeeze(1).sort().values)
+
+    torch.manual_seed(0)
+    assert canonicalised(Sorted().double(), TOKENS).stays == {NO_RULE: ("weights.2",)}
+
+
+def test_a_factor_of_zero_keeps_the_means_of_its_branch() -> None:
+    torch.manual_seed(0)
+    model = ScaledLayer().double()
+    with torch.no_grad():
+        model.weights[2][1] = 0.0
+    made = canonicalised(model, TOKENS)
+    assert made.certificate.passed
+    assert made.stays == {ZEROS: ("weights.2",)}
+    assert random_moves(model, TOKENS).certificate.exact < 1e-11
