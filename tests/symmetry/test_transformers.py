@@ -1,5 +1,6 @@
 """Classes of Transformers in reduced size have the counts of the report, whose tables are those of its data file."""
 
+import copy
 import importlib.util
 import json
 from pathlib import Path
@@ -92,6 +93,24 @@ def test_moves_of_all_families_change_no_output_and_leave_the_form(name: str) ->
     found = equal_up_to(model, moved.model, inputs)
     assert found.as_stored > 0.1
     assert found.equal, found.apart
+
+
+def test_units_of_one_expert_have_an_order_of_their_own() -> None:
+    model, inputs = REPORT.reduced("MixtralForCausalLM")
+    model = generic(model.eval(), torch.float64)
+    other = copy.deepcopy(model)
+    order = torch.tensor([3, 0, 4, 1, 2])
+    with torch.no_grad():
+        experts = other.get_submodule("model.layers.1.mlp.experts")
+        into, out = experts.get_parameter("gate_up_proj"), experts.get_parameter("down_proj")
+        into[1] = into[1].view(2, 5, 8)[:, order].reshape(10, 8)
+        out[1] = out[1][:, order]
+    compared = equal_up_to(model, other, inputs)
+    assert compared.equal, compared.apart
+    assert compared.as_stored > 0.01
+    with torch.no_grad():
+        out[1] = out[1][:, order]
+    assert equal_up_to(model, other, inputs).apart
 
 
 def test_the_tables_are_those_of_the_data() -> None:

@@ -5,7 +5,7 @@
     scale      both sides get one length
     rotation   the Gram matrix of all that reads and writes the stream becomes diagonal, in falling order
     signs      the longest entry of every coordinate becomes positive (complex: real), first those that tables fix
-    units      ordered by their lengths
+    units      ordered by their lengths, those of each expert by themselves
 
 Lengths do not depend on rotations, and Gram matrices not on the bases on the other side, so that the order of the steps does
 not matter; cells with nothing between them (two linear maps in a row) are swept until nothing changes. Two copies that differ
@@ -61,10 +61,9 @@ def settle(cells: Cells, made: Weights) -> None:
             _upright(cells.cells[at], held[at], made, signs=signs)
         else:
             _point(cells.cells[at], held[at], signs, made)
-    for order in unit_orders(cells, made):
-        for parameter, axis, index, sorted_index in order:
-            moved = made[parameter].movedim(axis, 0)
-            moved[index] = moved[sorted_index].clone()
+    for columns, order in unit_orders(cells, made):
+        for each in columns:
+            each.put(made, each.rows(made)[order])
 
 
 def _rows(given: Sequence[CellPlace], weights: Weights, *, dual: bool) -> Tensor:
@@ -199,8 +198,8 @@ def _upright(cell: Cell, given: list[CellPlace], weights: Weights, *, signs: lis
         each.put(weights, torch.tensordot(matrix, each.rows(weights), 1))
 
 
-def unit_orders(cells: Cells, weights: Weights) -> list[list[tuple[str, int, Tensor, Tensor]]]:
-    """For every hidden layer, the axes that hold its units, and the order of falling lengths.
+def unit_orders(cells: Cells, weights: Weights) -> list[tuple[list[CellPlace], Tensor]]:
+    """For every hidden layer, of experts each, the axes that hold its units, and the order of falling lengths.
 
     A unit is a set of channels that follow each other through an activation or a product, with one entry on every axis.
     """
@@ -210,11 +209,11 @@ def unit_orders(cells: Cells, weights: Weights) -> list[list[tuple[str, int, Ten
         return []
     number = int(cells.component.max()) + 1
     rows = np.concatenate([cells.component[one[(one >= 0) & (other >= 0)]] for one, other in links])
-    columns = np.concatenate([cells.component[other[(one >= 0) & (other >= 0)]] for one, other in links])
-    graph = sparse.csr_matrix((np.ones(len(rows), bool), (rows, columns)), shape=(number, number))
+    others = np.concatenate([cells.component[other[(one >= 0) & (other >= 0)]] for one, other in links])
+    graph = sparse.csr_matrix((np.ones(len(rows), bool), (rows, others)), shape=(number, number))
     _, unit = csgraph.connected_components(graph, directed=False)
     linked = np.zeros(number, bool)
-    linked[rows] = linked[columns] = True
+    linked[rows] = linked[others] = True
     # Outputs have an order, and so have the parts of heads.
     for each in given.pinned:
         linked[np.isin(unit, unit[cells.component[each[each >= 0]]])] = False
@@ -231,20 +230,20 @@ def unit_orders(cells: Cells, weights: Weights) -> list[list[tuple[str, int, Ten
         layers.setdefault(tuple(at for at, _ in held), []).append(held)
     made = []
     for units in layers.values():
-        if len(units) < 2:
-            continue
-        lengths = torch.zeros(len(units), dtype=torch.float64)
-        for row, unit_places in enumerate(units):
-            for at, place in unit_places:
-                use = given.uses[at]
-                lengths[row] += weights[use.parameter].select(use.axis, place).square().sum()
-        order = torch.argsort(lengths, descending=True, stable=True)
-        axes = {}
-        for column, (at, _) in enumerate(units[0]):
-            use = given.uses[at]
-            index = torch.tensor([each[column][1] for each in units])
+        uses = [given.uses[at] for at, _ in units[0]]
+        indices = [torch.tensor([each[column][1] for each in units]) for column in range(len(uses))]
+        # Of experts in one weight each has an order of its own.
+        by_expert = [use.experts for use in uses if use.experts is not None]
+        count = weights[uses[0].parameter].shape[by_expert[0]] if len(by_expert) == len(uses) else 1
+        for expert in range(count if len(units) > 1 else 0):
             # An axis of a fused gate and up projection holds two places of every unit: one column each. A weight that layers
-            # share has several uses of one place, and is ordered once.
-            axes[use.parameter, use.axis, units[0][column][1]] = (use.parameter, use.axis, index, index[order])
-        made.append(list(axes.values()))
+            # share, or whose rows have two scales, has several uses of one place, and is ordered once.
+            columns: dict[tuple[str, int, int], CellPlace] = {}
+            for use, index in zip(uses, indices, strict=True):
+                own = (use.experts, expert) if use.experts is not None and len(by_expert) == len(uses) else None
+                columns[use.parameter, use.axis, int(index[0])] = CellPlace(
+                    use.parameter, use.axis, index, False, expert=own
+                )
+            lengths = sum(each.rows(weights).reshape(len(units), -1).square().sum(1) for each in columns.values())
+            made.append((list(columns.values()), torch.argsort(torch.as_tensor(lengths), descending=True, stable=True)))
     return made

@@ -16,7 +16,7 @@ from addnorm.symmetry.bases.additive import Additive
 from addnorm.symmetry.bases.additive_search import additive_freedom
 from addnorm.symmetry.bases.canonical import settle
 from addnorm.symmetry.bases.certificate import BasisCertificate, require_finite, rewritten
-from addnorm.symmetry.bases.change import Weights, fold_gains, move_at_random
+from addnorm.symmetry.bases.change import Weights, factor_of, fold_gains, move_at_random
 from addnorm.symmetry.bases.propagation import cells
 from addnorm.symmetry.bases.quantising import WeightError, errors, output_error, quantise_ready
 from addnorm.symmetry.bases.simplified import simplified
@@ -130,13 +130,9 @@ def freedom_of(model: nn.Module, inputs: Any, *others: nn.Module, observe: Obser
 
 
 def _gains_with_a_zero(bases: Cells, model: nn.Module) -> set[str]:
-    held = {name: each.detach().flatten() for name, each in model.named_parameters() if not each.is_meta}
-    return {
-        gain.parameter
-        for gain in (*bases.folded, *bases.absorbed)
-        if gain.parameter in held
-        and bool((held[gain.parameter][torch.from_numpy(gain.index)] + gain.offset == 0).any())
-    }
+    held = {name: each.detach() for name, each in model.named_parameters() if not each.is_meta}
+    gains = [each for each in (*bases.folded, *bases.absorbed) if each.parameter in held]
+    return {each.parameter for each in gains if bool((factor_of(each, held) == 0).any())}
 
 
 def cells_of(model: nn.Module, inputs: Any, *, observe: Observe = "logits") -> Cells:

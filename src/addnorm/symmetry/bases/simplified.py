@@ -43,7 +43,7 @@ def simplified(program: Program) -> Program:
             replaced[node] = whole
         elif parts:
             with node.graph.inserting_after(node):
-                whole = node.graph.call_function(_aten.cat.default, (parts, node.args[2]))
+                whole = node.graph.call_function(_aten.cat.default, (parts, arguments(node).get("dim", 0)))
             whole.meta = dict(node.meta)
             node.replace_all_uses_with(whole)
             replaced[node] = whole
