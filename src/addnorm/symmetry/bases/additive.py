@@ -31,8 +31,6 @@ class FreeMean:
     parameter: str
     axis: int
     """Axis of the channels."""
-    folded: bool = False
-    """True if the mean is free only because gains behind the parameter are one."""
 
 
 @dataclass(frozen=True)
@@ -159,17 +157,12 @@ class Additive:
                 self._set(step, normal(len(step.index)), weights)
             elif isinstance(step, UnbiasedReadout):
                 self._read_out(step, weights, normal)
-        for mean in self._free_means(weights):
+        for mean in self.means:
             moved = weights[mean.parameter].movedim(mean.axis, -1)
             moved += normal(*moved.shape[:-1], 1)
 
-    def _free_means(self, weights: Weights) -> list[FreeMean]:
-        # A gain with a zero is not folded, and its branch has then another direction than 1 that norms remove.
-        are_ones = all(bool((weights[name] == 1).all()) for name in self.graph.folded)
-        return [each for each in self.means if are_ones or not each.folded]
-
     def _centre(self, weights: Weights) -> None:
-        for mean in self._free_means(weights):
+        for mean in self.means:
             moved = weights[mean.parameter].movedim(mean.axis, -1)
             moved -= moved.mean(-1, keepdim=True)
 

@@ -25,13 +25,9 @@ def additive_freedom(program: Program, folded: Collection[str] = ()) -> Additive
 
     Args:
         program: the graph.
-        folded: gains that the matrices before them take over first.
+        folded: gains without a zero, which the matrices before them take over first.
     """
-    made = _Search(Absorption(program, folded)).made
-    if folded:
-        always = {each.parameter for each in _Search(Absorption(program)).made.means}
-        made.means = [replace(each, folded=each.parameter not in always) for each in made.means]
-    return made
+    return _Search(Absorption(program, folded)).made
 
 
 class _Search:
