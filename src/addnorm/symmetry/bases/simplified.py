@@ -28,25 +28,22 @@ def simplified(program: Program) -> Program:
     and each tensor that is filled part by part as a concatenation."""
     replaced: dict[fx.Node, fx.Node] = {}
     for node in program.nodes:
-        cast, norm, parts = _cast(node) or _reshaped_back(node), _normalised(node), _parts(node)
-        if cast is not None and node not in program.observed:
-            node.replace_all_uses_with(cast)
-            replaced[node] = cast
-        elif norm is not None:
-            x, eps = norm
+        same, norm, parts = _cast(node) or _reshaped_back(node), _normalised(node), _parts(node)
+        if same is not None and node not in program.observed:
+            made = same
+        elif norm is not None or parts:
             with node.graph.inserting_after(node):
-                whole = node.graph.call_function(
-                    _aten.layer_norm.default, (x, [x.meta["val"].shape[-1]], None, None, eps)
-                )
-            whole.meta = dict(node.meta)
-            node.replace_all_uses_with(whole)
-            replaced[node] = whole
-        elif parts:
-            with node.graph.inserting_after(node):
-                whole = node.graph.call_function(_aten.cat.default, (parts, arguments(node).get("dim", 0)))
-            whole.meta = dict(node.meta)
-            node.replace_all_uses_with(whole)
-            replaced[node] = whole
+                if norm is not None:
+                    x, eps = norm
+                    size = x.meta["val"].shape[-1]
+                    made = node.graph.call_function(_aten.layer_norm.default, (x, [size], None, None, eps))
+                else:
+                    made = node.graph.call_function(_aten.cat.default, (parts, arguments(node).get("dim", 0)))
+            made.meta = dict(node.meta)
+        else:
+            continue
+        node.replace_all_uses_with(made)
+        replaced[node] = made
     if not replaced:
         return program
     observed = tuple(replaced.get(node, node) for node in program.observed)
