@@ -1,5 +1,7 @@
 """What a script adds to pages of many models, and to charts whose points lie outside a zoom."""
 
+import re
+
 import pytest
 
 import made_study
@@ -153,6 +155,22 @@ def test_the_caption_says_what_a_point_is_at_every_zoom(tmp_path, window, monkey
     seen.wait(f"{said}.includes('Each point is the mean of up to 2 steps')")
     seen.tab.get_by_role("button", name="Zoom in").click()
     seen.wait(f"!{said}.includes('Each point')")
+
+
+def test_no_zoom_is_offered_or_lost_before_the_curves_are_known(tmp_path, window):
+    seen = window(made_study.finished(tmp_path / "study").path)
+    held = []
+    seen.tab.route(re.compile(r"/curves\.json"), lambda route: held.append(route))
+    seen.go("/curves?lang=en")
+    while not held:
+        seen.tab.wait_for_timeout(30)
+    tools = seen.tab.get_by_role("button", name="Zoom in")
+    assert not tools.is_visible()
+    seen.tab.locator(".plot").first.press("+")
+    assert "last=" not in seen.tab.url
+    held.pop().continue_()
+    tools.click()
+    seen.wait("location.search.includes('last=30')")
 
 
 @pytest.mark.parametrize(("width", "least"), [(1440, 0.85), (390, 0.9)])

@@ -51,6 +51,7 @@
 
   const draw = (charts) => {
     shown = charts;
+    section.querySelector("[data-zoom-tools]").hidden = false;
     plots.forEach((plot) => plot.destroy());
     plots = charts.map((found, at) => drawOne(found, places[at]));
     charts.forEach((found, at) => tabulate(found, section.querySelector(at ? `#curves-table-${at}` : "#curves-table")));
@@ -209,9 +210,10 @@
     reset: () => zoomTo(null),
   };
   const keys = { "+": "in", "=": "in", "-": "out", "−": "out", ArrowLeft: "left", ArrowRight: "right", 0: "reset", Escape: "reset" };
-  const move = (way) => by[way](zoom || [0, end()]);
+  // Nothing can be zoomed before the first answer: where the axis ends is not known yet, so that a zoom would be one of nothing.
+  const move = (way) => shown && by[way](zoom || [0, end()]);
 
-  for (const one of section.querySelectorAll("[data-needs-script], [data-zoom-tools]")) one.hidden = false;
+  for (const one of section.querySelectorAll("[data-needs-script]")) one.hidden = false;
   for (const button of section.querySelectorAll("[data-zoom]")) button.addEventListener("click", () => move(button.dataset.zoom));
   for (const place of places) {
     place.tabIndex = 0;
