@@ -181,6 +181,18 @@ CLASSES: dict[str, dict[str, Any]] = {
     },
     "RwkvForCausalLM": {"attention_hidden_size": 8, "rescale_every": 0},
     "FalconH1ForCausalLM": {**MAMBA, "mamba_d_ssm": 8, "mamba_n_heads": 2, "mamba_d_head": 4, "mamba_n_groups": 1},
+    "BambaForCausalLM": {
+        **MAMBA,
+        "mamba_n_heads": 2,
+        "mamba_d_head": 4,
+        "mamba_n_groups": 1,
+        "attn_layer_indices": [1],
+        "attn_rotary_emb": 4,
+        "tokens": "more",
+    },
+    "PersimmonForCausalLM": {"pad_token_id": 0, "tokens": "more"},
+    "ConvBertForMaskedLM": {**LIKE_BERT, "embedding_size": 6, "conv_kernel_size": 3},
+    "ElectraForMaskedLM": {**LIKE_BERT, "embedding_size": 6},
     "T5ForConditionalGeneration": {
         "d_model": 8,
         "d_kv": 4,

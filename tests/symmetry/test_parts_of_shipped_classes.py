@@ -122,6 +122,49 @@ class LearnedQuery(nn.Module):
         return self.output(torch.softmax(scores, -1) @ self.value(x))
 
 
+class NormOfEachHead(nn.Module):
+    """As Persimmon: one map makes the queries and keys of two heads, and a norm takes the mean of each: a weight per column of
+    x and a bias for each of the four means (4 · 3 + 4). The queries are put out, which leaves no factor between gains."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.both = nn.Linear(3, 12)
+        self.of_queries, self.of_keys = nn.LayerNorm(3, bias=False), nn.LayerNorm(3, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        both = self.both(x).unflatten(-1, (2, 2, 3))
+        queries, keys = self.of_queries(both[:, :, :, 0]), self.of_keys(both[:, :, :, 1])
+        weights = torch.softmax(queries.transpose(1, 2) @ keys.permute(0, 2, 3, 1), -1)
+        return torch.cat([weights.flatten(1), queries.flatten(1)], -1)
+
+
+class Windows(nn.Module):
+    """As ConvBERT: windows of values, weighted by data: 2 · 2 of values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.value, self.last = nn.Linear(3, 2, bias=False), nn.Linear(2, 2, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        values = self.value(x).transpose(1, 2)[..., None]
+        windows = F.unfold(values, (3, 1), padding=(1, 0)).transpose(1, 2).reshape(-1, 2, 3)
+        made = windows @ torch.softmax(x, -1).reshape(-1, 3, 1)
+        return self.last(made.reshape(len(x), -1, 2))
+
+
+class WiderThanItsInput(nn.Module):
+    """As ELECTRA: a norm before a map of 3 to 5 leaves 3 forms that its result never has, for both rows of the reader (6); the
+    norm's gain and shift (3 + 3), and a column along its mean per row of the map (5)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.wider, self.reader = nn.LayerNorm(3), nn.Linear(3, 5), nn.Linear(5, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide = self.wider(self.norm(x))
+        return torch.cat([wide, torch.tanh(self.reader(wide))], -1)
+
+
 class Clamped(nn.Module):
     """Units from which a bound of zero leaves what is positive: a factor each (4)."""
 
@@ -138,6 +181,7 @@ class Clamped(nn.Module):
     [
         *((KeysInParts, 8), (Scan, 3), (Channels, 3), (MixOfTokens, 3), (ClassToken, 6)),
         *((UnitLength, 7), (Pooled, 12), (LearnedQuery, 17), (Clamped, 4)),
+        *((NormOfEachHead, 16), (Windows, 4), (WiderThanItsInput, 17)),
     ],
 )
 def test_counts(cls: type[nn.Module], directions: int) -> None:

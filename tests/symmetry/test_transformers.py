@@ -29,7 +29,7 @@ THOROUGH = (
         "NemotronForCausalLM",
     ),
     *("AlbertForMaskedLM", "ZayaForCausalLM", "GraniteMoeForCausalLM", "T5ForConditionalGeneration"),
-    *("BartForConditionalGeneration", "Dinov2Model"),
+    *("BartForConditionalGeneration", "Dinov2Model", "BambaForCausalLM", "ElectraForMaskedLM"),
 )
 FEWEST = 20
 USED_UP = (
@@ -44,7 +44,7 @@ USED_UP = (
     *("Exaone4ForCausalLM", "Cohere2ForCausalLM", "OlmoeForCausalLM", "GraniteMoeForCausalLM"),
     *("BartForConditionalGeneration", "StableLmForCausalLM", "BloomForCausalLM", "T5ForConditionalGeneration"),
     *("DeepseekV3ForCausalLM", "Dinov2Model", "Lfm2ForCausalLM", "FalconH1ForCausalLM", "ViTForImageClassification"),
-    *("BertModel", "BertForMaskedLM", "DistilBertForMaskedLM"),
+    *("BertModel", "BertForMaskedLM", "DistilBertForMaskedLM", "BambaForCausalLM"),
 )
 """Classes of which the canonical form uses up every explained direction."""
 

@@ -40,6 +40,25 @@ _WITHOUT_GRADIENT = torch.ops.higher_order.wrap_with_set_grad_enabled
 _FUNCTIONAL_FORMS: dict[Any, Any] = {torch.ops.aten.detach_.default: torch.ops.aten.detach.default}
 """Operations whose schema says that they write their argument, although no number changes: tracing detaches constants."""
 
+_FIRST_NAMES = (
+    {"multiply": "mul", "subtract": "sub", "divide": "div", "true_divide": "div", "negative": "neg"}
+    | {"absolute": "abs", "clip": "clamp", "concat": "cat", "concatenate": "cat"}
+    | {"swapdims": "transpose", "moveaxis": "movedim", "linalg_matmul": "matmul"}
+    | {"special_expit": "sigmoid", "special_softmax": "softmax"}
+)
+"""Operations that torch has under two names, which an exported graph keeps apart: name -> the name that the rules know."""
+
+
+def _functional_form(target: Any) -> Any:
+    """The operation under the name, and in the form, that the rules know."""
+    first = _FIRST_NAMES.get(target._schema.name.removeprefix("aten::")) if hasattr(target, "_schema") else None
+    packet = getattr(torch.ops.aten, first or "", None)
+    for overload in packet.overloads() if packet else ():
+        known = getattr(packet, overload)
+        if str(known._schema).partition("(")[2] == str(target._schema).partition("(")[2]:
+            return known
+    return _FUNCTIONAL_FORMS.get(target, target)
+
 
 class NotExported(AddnormError):
     """`torch.export` failed on the model; the message gives the reason. The numerical method needs no export."""
@@ -206,7 +225,7 @@ def _traced(model: nn.Module, inputs: Inputs, *, is_frozen: bool) -> torch.expor
         with _use_lazy_graph_module(True):
             program = torch.export.export(model, inputs.args, inputs.kwargs, strict=False)
         if not _plain(program.graph_module):
-            return program.run_decompositions({})
+            program = program.run_decompositions({})
         _inline(program.graph_module)
         return program
     except InputError:
@@ -248,7 +267,7 @@ def _inline(module: fx.GraphModule) -> None:
     """Replace every region without gradients by its operations, and operations by their functional forms."""
     graph = module.graph
     for node in graph.nodes:
-        node.target = _FUNCTIONAL_FORMS.get(node.target, node.target)
+        node.target = _functional_form(node.target)
     for node in [node for node in graph.nodes if node.target is _WITHOUT_GRADIENT]:
         arguments: tuple[Any, ...] = node.args
         _, body, *operands = arguments

@@ -9,6 +9,7 @@ every operation further on has to remove them (`FreeShift`), or the equations gi
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, fx
 
@@ -23,12 +24,14 @@ _SEEDS = 4
 """Random combinations of the outputs that are differentiated."""
 _UNREAD = 1e-10
 """A direction whose share of the largest derivative is below this is not read."""
+_EXACT = 1e-9
+"""Largest rounding of a direction's number."""
 
 
 def unread_directions(
     program: Program, given: Callable[[fx.Node], Tensor], computed: Callable[[fx.Node, Mapping[fx.Node, Any]], Any]
 ) -> dict[fx.Node, Numbers]:
-    """Return, for every map whose result has directions that no output depends on, an orthonormal basis of them.
+    """Return, for every map whose result has directions that no output depends on, a basis of them.
 
     The direction that is equal in all channels is left out: every map has a free shift along it.
 
@@ -74,7 +77,7 @@ def unread_directions(
 
 
 def _null_directions(gradients: Tensor) -> Numbers:
-    """An orthonormal basis, [direction, channel], of what all rows ignore, without the mean of the channels."""
+    """A basis, [direction, channel], of what all rows ignore, without the mean of the channels."""
     size = gradients.shape[1]
     if len(gradients) < size or size == 1 or not bool(torch.isfinite(gradients).all()):
         return torch.zeros(0, size).numpy()
@@ -84,5 +87,20 @@ def _null_directions(gradients: Tensor) -> Numbers:
     level = torch.full((size,), size**-0.5, dtype=null.dtype)
     if len(null) and float((null @ level).norm()) > 1 - 1e-9:
         null = torch.linalg.svd(null - torch.outer(null @ level, level))[2][: len(null) - 1]
-    made: Numbers = null.detach().numpy()
+    return _in_few_channels(null.detach().numpy())
+
+
+def _in_few_channels(directions: Numbers) -> Numbers:
+    """The same space, each direction with a one where the others have zeros; numbers that rounding kept off 0 and 1 are these.
+
+    What a norm over a head removes is then equal in all its channels exactly, as the norm's rule demands.
+    """
+    made = directions.copy()
+    for at in range(len(made)):
+        pivot = int(np.abs(made[at]).argmax())
+        made[at] /= made[at, pivot]
+        others = np.arange(len(made)) != at
+        made[others] -= np.outer(made[others, pivot], made[at])
+    near = np.abs(made - made.round()) < _EXACT
+    made[near] = made[near].round()
     return made

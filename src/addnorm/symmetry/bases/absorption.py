@@ -17,7 +17,7 @@ from torch import Tensor, fx
 
 from addnorm.redundancy.graph.export import Program
 from addnorm.symmetry.actions.call import operation
-from addnorm.symmetry.actions.rules.shapes import INDEXING
+from addnorm.symmetry.actions.rules.shapes import REORDERING
 from addnorm.symmetry.bases.change import Weights
 
 Moves = list[tuple[str, Tensor]]
@@ -28,7 +28,6 @@ COPIES = frozenset(
 )
 _NEVER_CHOSEN = -1e30
 """A mask's number below this has probability zero, whatever the other scores are."""
-BY_DATA = frozenset({"index", "index_select", "gather", "pad", "constant_pad_nd"})
 _SOFTMAXES = frozenset({"softmax", "_softmax", "_safe_softmax", "log_softmax"})
 
 
@@ -163,7 +162,7 @@ class Absorption:
         """True if an operation only orders, copies or selects whole rows along the last axis."""
         if self.name(user) in COPIES:
             return True
-        if self.name(user) not in (INDEXING | {"cat"}) - BY_DATA or not self.shape(user):
+        if self.name(user) not in REORDERING or not self.shape(user):
             return False
         last = torch.arange(self.shape(node)[-1])
         shapes = {each: self.shape(each) for each in user.all_input_nodes}
@@ -211,7 +210,7 @@ class Absorption:
         linear = self.linear(user)
         if linear is not None and linear[0] is node:
             return self._mapped(user, lost, after, numbers)
-        if name in (INDEXING | {"cat"}) - BY_DATA:
+        if name in REORDERING:
             others = {each: torch.zeros(self.shape(each)) for each in user.all_input_nodes}
             return self._restored(user, self.reordered(user, {**others, node: lost}), after, numbers)
         if name in ("add", "sub") and "alpha" not in given:
@@ -338,7 +337,7 @@ class Absorption:
                     left.append((user, ids[user.args[1]]))
                 elif self.name(user) in COPIES:
                     left.append((user, ids))
-                elif self.name(user) in (INDEXING | {"cat"}) - BY_DATA:
+                elif self.name(user) in REORDERING:
                     others = {each: torch.full(self.shape(each), -1) for each in user.all_input_nodes}
                     left.append((user, self.reordered(user, {**others, at: ids})))
                 else:

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, fx
 
 from addnorm.redundancy.graph.export import Program
-from addnorm.symmetry.actions.rules.shapes import INDEXING
-from addnorm.symmetry.bases.absorption import BY_DATA, Absorption, Stuck
+from addnorm.symmetry.actions.rules.shapes import REORDERING
+from addnorm.symmetry.bases.absorption import Absorption, Stuck
 from addnorm.symmetry.bases.additive import (
     Additive,
     FreeMean,
@@ -240,7 +240,7 @@ def _channels_last(graph: Absorption, node: fx.Node) -> fx.Node | None:
         if node in graph.observed or len(graph.users[node]) != 1:
             return None
         (user,) = graph.users[node]
-        if graph.name(user) not in INDEXING - BY_DATA or len(user.all_input_nodes) != 1:
+        if graph.name(user) not in REORDERING - {"cat"} or len(user.all_input_nodes) != 1:
             return None
         ids, node = graph.reordered(user, {node: ids}), user
     return node

@@ -33,23 +33,8 @@ from addnorm.symmetry.bases.states import (
 )
 
 _ELEMENTWISE = frozenset(
-    {
-        "silu",
-        "gelu",
-        "sigmoid",
-        "tanh",
-        "exp",
-        "softplus",
-        "elu",
-        "mish",
-        "hardswish",
-        "hardtanh",
-        "clamp",
-        "erf",
-        "sin",
-        "cos",
-    }
-    | {"clamp_min", "clamp_max", "log", "pow", "abs"}
+    {"silu", "gelu", "sigmoid", "tanh", "exp", "softplus", "elu", "mish", "hardswish", "hardtanh", "erf", "sin", "cos"}
+    | {"clamp", "clamp_min", "clamp_max", "log", "pow", "abs"}
 )
 
 

@@ -24,14 +24,8 @@ from addnorm.redundancy.graph.value import NodeValue, Output
 
 
 @rule(
-    "convolution",
-    "_convolution",
-    "conv1d",
-    "conv2d",
-    "conv3d",
-    "conv_transpose1d",
-    "conv_transpose2d",
-    "conv_transpose3d",
+    *("convolution", "_convolution", "conv1d", "conv2d", "conv3d"),
+    *("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
 )
 def convolution(
     call: OpCall, value: NodeValue, weight: NodeValue, bias: NodeValue | None = None, *args: object, **kwargs: object
@@ -78,28 +72,10 @@ def _convolved(
 
 
 @rule(
-    "avg_pool1d",
-    "avg_pool2d",
-    "avg_pool3d",
-    "adaptive_avg_pool1d",
-    "adaptive_avg_pool2d",
-    "adaptive_avg_pool3d",
-    "_adaptive_avg_pool2d",
-    "upsample_nearest1d",
-    "upsample_nearest2d",
-    "upsample_bilinear2d",
-    "upsample_linear1d",
-    "upsample_bicubic2d",
-    "_upsample_bicubic2d_aa",
-    "_upsample_bilinear2d_aa",
-    "pixel_shuffle",
-    "pixel_unshuffle",
-    "im2col",
-    "unfold",
-    "cumsum",
-    "tril",
-    "triu",
-    "diagonal",
+    *("avg_pool1d", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"),
+    *("_adaptive_avg_pool2d", "upsample_nearest1d", "upsample_nearest2d", "upsample_bilinear2d", "upsample_linear1d"),
+    *("upsample_bicubic2d", "_upsample_bicubic2d_aa", "_upsample_bilinear2d_aa", "pixel_shuffle", "pixel_unshuffle"),
+    *("im2col", "unfold", "cumsum", "tril", "triu", "diagonal"),
 )
 def linear_in_place(call: OpCall, value: NodeValue, *args: object, **kwargs: object) -> Output:
     """A linear operation without constants applies to the map as it does to the value."""

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from addnorm.symmetry.actions.call import Call, Operand, rule
 from addnorm.symmetry.actions.equations import ZERO, Ids, Numbers, Term, negative, product_terms
-from addnorm.symmetry.actions.rules.linear import weight_ids
+from addnorm.symmetry.actions.rules.linear import entry_by_entry, weight_ids
 from addnorm.symmetry.actions.rules.pointwise import power
 from addnorm.symmetry.actions.rules.shapes import still_vector
 from addnorm.symmetry.actions.system import NoRule, System, by_datum, merged_free, renumbered, uncopied, unique_rows
@@ -281,7 +281,7 @@ def _varying(number: Tensor) -> torch.Size:
 
 def gained(system: System, value: Value, other: Operand) -> Value:
     """x times a weight P, entry by entry: A' P = P A + δP, entry by entry, and b' = P b."""
-    value = system.whole(system.with_zeros(value))
+    value = entry_by_entry(system, system.whole(system.with_zeros(value)), other)
     members, _ = by_datum(value)
     before, shape = value.space, value.shape
     number = other.number.double().detach().expand(shape)

@@ -201,7 +201,15 @@ def _contracted(system: System, first: Operand, second: Operand) -> State:
         return _mixed(system, first, second)
     if isinstance(first.state, Value) and isinstance(second.state, Value) and first.number.dim() >= 3:
         return _products(system, first.state, second.state)
+    if isinstance(first.state, Value) and isinstance(second.state, Fixed) and second.number.dim() >= 3:
+        return _columns(require_value(_contracted(system, _turned(second), _turned(first))))
     raise NoRule
+
+
+def _turned(operand: Operand) -> Operand:
+    """A tensor with its last two axes exchanged."""
+    last = operand.number.dim() - 1
+    return operand.rearranged(lambda tensor: tensor.transpose(last - 1, last))
 
 
 def _period(operand: Operand) -> int:

@@ -106,6 +106,17 @@ def _side_by_side(system: System, value: Value) -> Space:
     return made
 
 
+def entry_by_entry(system: System, value: Value, weight: Operand) -> Value:
+    """The value, with one datum per vector where vectors of several data, such as the heads that a norm joins, meet one weight
+    for all their entries: each entry then trades with the weight alone. One action for all data would ask the same of all.
+    """
+    number = weight.number
+    is_row = number.dim() > 0 and number.numel() == number.shape[-1] == value.shape[-1] > 1
+    if not is_row or bool((value.datum == value.datum[..., :1]).all()):
+        return value
+    return system.vector(_side_by_side(system, value), system.new_data(*value.shape[:-1]))
+
+
 def _removes(weight: Tensor, shift: FreeShift) -> bool:
     """True if a map of the last axis does not see a free shift."""
     if bool((shift.group != shift.group[..., :1]).any()):
@@ -167,7 +178,7 @@ def _map(
         )
     if groups == 1 and out > forms[0].shape[1]:
         given = np.zeros(out) if bias is None else bias.number.detach().expand(out).numpy()
-        space.nulls = _never_seen(numbers @ forms[0], given)
+        space.nulls = _never_seen(numbers @ forms[0], given, before.nulls)
         space.roles.add("spanned")
     place = (which[..., None] * out + torch.arange(out)).to(torch.int64)
     made = torch.nn.functional.one_hot(place, groups * out).double()
@@ -179,11 +190,20 @@ def _map(
     return Value(space, made, datum[..., None].expand(*lead, out), free)
 
 
-def _never_seen(image: Numbers, given: Numbers) -> list[tuple[Numbers, float]]:
-    """The forms of y = W x + c that do not depend on x, since W has fewer columns than rows."""
-    left, values, _ = np.linalg.svd(image)
+def _never_seen(image: Numbers, given: Numbers, before: list[tuple[Numbers, float]]) -> list[tuple[Numbers, float]]:
+    """The forms of y = W x + c that do not depend on x: W has fewer columns than rows, and x may have such forms, too.
+
+    Of n·x + k = 0 follows v·y + k - v·c = 0 for the v with Wᵀ v = n, if there is one.
+    """
+    left, values, right = np.linalg.svd(image)
     rank = int((values > 1e-9 * values.max(initial=1e-300)).sum())
-    return [(null, -float(null @ given)) for null in left.T[rank:]]
+    made = [(null, -float(null @ given)) for null in left.T[rank:]]
+    for null, constant in before:
+        seen = right[:rank] @ null
+        if float(np.linalg.norm(right[:rank].T @ seen - null)) <= 1e-9 * float(np.linalg.norm(null)):
+            form = left[:, :rank] @ (seen / values[:rank])
+            made.append((form, constant - float(form @ given)))
+    return made
 
 
 def _equations(
@@ -244,4 +264,4 @@ def _equations(
     return sources
 
 
-__all__ = ["NOWHERE", "addmm", "embedding", "linear", "mapped", "transposed", "weight_ids"]
+__all__ = ["NOWHERE", "addmm", "embedding", "entry_by_entry", "linear", "mapped", "transposed", "weight_ids"]

@@ -4,6 +4,8 @@
 multiple of the identity. A layer norm sees x less its mean: what is equal in all of x has no effect.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -141,14 +143,29 @@ def layer_norm(call: Call) -> State:
     for each in value.free:
         if not _is_level(each.group) or not _is_level(each.direction):
             system.equations.vanish(each.sources)
-    value = system.whole(value.with_free(()))
-    size = value.space.size
-    if size != value.shape[-1] or bool((value.datum != value.datum[..., :1]).any()):
-        raise NoRule
+    value = _one_datum_each(system, value.with_free(()))
     made = _standardised(system, value)
     weight, bias = call.optional("weight"), call.optional("bias")
     made = gained(system, made, weight) if weight is not None else made
     return shifted(system, made, bias) if bias is not None else made
+
+
+def _one_datum_each(system: System, value: Value) -> Value:
+    """The value with a space that its last axis covers. Of a datum of which each vector has a part, as a head has of a token,
+    each part becomes a datum: one norm for all parts leaves them one action, too.
+
+    Raises:
+        NoRule: a vector has numbers of several data.
+    """
+    if bool((value.datum != value.datum[..., :1]).any()):
+        raise NoRule
+    size, counts = value.shape[-1], value.datum[..., 0].unique(return_counts=True)[1]
+    if bool((counts != 1).any()):
+        value = replace(value, datum=system.new_data(*value.shape[:-1])[..., None].expand(value.shape))
+    value = system.whole(value)
+    if value.space.size != size:
+        raise NoRule
+    return value
 
 
 def _vectors(call: Call) -> Value:

@@ -6,39 +6,21 @@ import torch
 from torch import Tensor
 
 from addnorm.symmetry.actions.call import Call, Operand, rule
+from addnorm.symmetry.actions.equations import Ids
 from addnorm.symmetry.actions.system import NoRule
 from addnorm.symmetry.actions.values import Fixed, FreeShift, Square, State, Value, Weight
 
 INDEXING = frozenset(
-    {
-        "view",
-        "reshape",
-        "_unsafe_view",
-        "view_as",
-        "unflatten",
-        "flatten",
-        "transpose",
-        "swapaxes",
-        "movedim",
-        "permute",
-    }
-    | {
-        "t",
-        "mT",
-        "adjoint",
-        "unsqueeze",
-        "squeeze",
-        "expand",
-        "expand_as",
-        "broadcast_to",
-        "repeat",
-        "repeat_interleave",
-    }
+    {"view", "reshape", "_unsafe_view", "view_as", "unflatten", "flatten", "unsqueeze", "squeeze"}
+    | {"transpose", "swapaxes", "movedim", "permute", "t", "mT", "numpy_T", "adjoint"}
+    | {"expand", "expand_as", "broadcast_to", "repeat", "repeat_interleave"}
     | {"slice", "select", "narrow", "unbind", "split", "split_with_sizes", "tensor_split", "chunk", "hsplit"}
     | {"index", "index_select", "gather", "flip", "roll", "pad", "constant_pad_nd"}
     | {"alias", "clone", "detach", "contiguous", "lift_fresh_copy", "dropout"}
     | {"to", "_to_copy", "type_as", "float", "double"}
 )
+REORDERING = (INDEXING | {"cat"}) - {"index", "index_select", "gather", "pad", "constant_pad_nd"}
+"""Operations that only order, copy or select numbers, in a way that the graph alone decides."""
 _LIKE = frozenset({"type_as", "expand_as", "view_as", "reshape_as"})
 """Operations that read the shape or type of their second tensor alone."""
 _RESHAPED = frozenset({"view", "_unsafe_view"})
@@ -54,10 +36,12 @@ def reindexed(call: Call, tensor: Tensor) -> Any:
     if call.name in ("pad", "constant_pad_nd") and call.named.get("value") not in (None, 0, 0.0):
         raise NoRule
     main = call.operands()[0]
+    if call.name == "im2col" and not tensor.is_floating_point():  # numbers of data are far below 2^53
+        return reindexed(call, tensor.double()).to(tensor.dtype)
     return call.run(lambda given: tensor if given is main else given.number)
 
 
-@rule(*INDEXING)
+@rule(*INDEXING, "im2col")
 def indexed(call: Call) -> State:
     """Reorder the entries."""
     first, *others = call.operands()
@@ -79,16 +63,22 @@ def indexed(call: Call) -> State:
     datum = reindexed(call, value.datum + 1)
     free = [(reindexed(call, each.group + 1), reindexed(call, each.direction), each.sources) for each in value.free]
     if isinstance(datum, Tensor):
-        shifts = tuple(FreeShift(group - 1, direction, sources) for group, direction, sources in free)
-        return Value(value.space, torch.stack(forms, -1), datum - 1, shifts)
+        return Value(value.space, torch.stack(forms, -1), datum - 1, _reaching(free))
     return tuple(
         Value(
             value.space,
             torch.stack([each[at] for each in forms], -1),
             datum[at] - 1,
-            tuple(FreeShift(group[at] - 1, direction[at], sources) for group, direction, sources in free),
+            _reaching([(group[at], direction[at], sources) for group, direction, sources in free]),
         )
         for at in range(len(datum))
+    )
+
+
+def _reaching(free: list[tuple[Tensor, Tensor, Ids]]) -> tuple[FreeShift, ...]:
+    """The free shifts that move selected entries: one of a query's channels asks nothing of what reads the values."""
+    return tuple(
+        FreeShift(group - 1, direction, sources) for group, direction, sources in free if bool(direction.any())
     )
 
 
