@@ -51,8 +51,8 @@ _FIRST_NAMES = (
 
 def _functional_form(target: Any) -> Any:
     """The operation under the name, and in the form, that the rules know."""
-    first = _FIRST_NAMES.get(target._schema.name.removeprefix("aten::")) if hasattr(target, "_schema") else None
-    packet = getattr(torch.ops.aten, first or "", None)
+    name = target._schema.name.removeprefix("aten::") if hasattr(target, "_schema") else ""
+    packet = getattr(torch.ops.aten, _FIRST_NAMES[name]) if name in _FIRST_NAMES else None
     for overload in packet.overloads() if packet else ():
         known = getattr(packet, overload)
         if str(known._schema).partition("(")[2] == str(target._schema).partition("(")[2]:
