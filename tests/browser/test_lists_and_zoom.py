@@ -160,10 +160,10 @@ def test_the_caption_says_what_a_point_is_at_every_zoom(tmp_path, window, monkey
 def test_no_zoom_is_offered_or_lost_before_the_curves_are_known(tmp_path, window):
     seen = window(made_study.finished(tmp_path / "study").path)
     held = []
-    seen.tab.route(re.compile(r"/curves\.json"), lambda route: held.append(route))
-    seen.go("/curves?lang=en")
-    while not held:
-        seen.tab.wait_for_timeout(30)
+    asked = re.compile(r"/curves\.json")
+    seen.tab.route(asked, lambda route: held.append(route))
+    with seen.tab.expect_request(asked):
+        seen.go("/curves?lang=en")
     tools = seen.tab.get_by_role("button", name="Zoom in")
     assert not tools.is_visible()
     seen.tab.locator(".plot").first.press("+")

@@ -53,7 +53,7 @@ def image(op: str, args: Any, shape: tuple[int, ...], target: Any) -> Image | No
         shape: shape of the result.
         target: the operation, which can be called on tensors without numbers.
     """
-    if op in ("cat", "concat"):
+    if op == "cat":
         return _joined(args[0], args[1] if len(args) > 1 else 0, shape)
     if not args or not hasattr(args[0], "shift"):
         return None

@@ -33,7 +33,7 @@ _COPIES = frozenset({"clone", "contiguous", "alias", "detach", "_to_copy", "lift
 _VIEWS = frozenset({"view", "_unsafe_view", "reshape", "flatten", "unflatten", "unsqueeze", "squeeze"})
 _PERMUTING = frozenset({"permute", "transpose", "t", "movedim", "swapaxes", "mT"})
 _ALONG = frozenset({"softmax", "_softmax", "log_softmax", "_log_softmax"})
-_REARRANGING = frozenset({"slice", "narrow", "select", "cat", "concat", "expand"}) | _COPIES | _VIEWS | _PERMUTING
+_REARRANGING = frozenset({"slice", "narrow", "select", "cat", "expand"}) | _COPIES | _VIEWS | _PERMUTING
 
 
 def read_entries(nodes: Sequence[fx.Node], observed: Iterable[fx.Node]) -> dict[fx.Node, Entries]:
@@ -140,7 +140,7 @@ def _placed(node: fx.Node, read: Entries) -> dict[fx.Node, Entries]:
                 axis - more: mask for axis, mask in read.items() if axis >= more and given[axis - more] == shape[axis]
             }
         return operands
-    if op in ("cat", "concat"):
+    if op == "cat":
         return _parts(node, read)
     # From here on, a rule speaks of the first input alone. If that tensor is another argument as well (a value times its own
     # transpose), the other reading has rows of its own, and nothing is left out.

@@ -183,14 +183,14 @@ def _lifted(mask: Mask, other: NodeValue | Number) -> Mask:
     return replace(mask, hides=mask.hides and min(most, most - least) <= _LIFT)
 
 
-@rule("mul", "div", "true_divide", "__mul__", "mul_", "div_", "neg")
+@rule("mul", "div", "__mul__", "mul_", "div_", "neg")
 def mul(call: OpCall, first: NodeValue | Number, second: NodeValue | Number = -1.0, **kwargs: object) -> Output:
     """(a + s) c = a c + s c for known c. With data g the shift g s is data-dependent, but constant wherever g and s are.
 
     If both factors shift, (x + s)(y + t) - x y = s (y + t) + x t; if y is known, it is s y + (x + s) t. The terms with data are
     data-dependent, and each vanishes with its own source.
     """
-    if call.op in ("div", "true_divide", "div_"):
+    if call.op in ("div", "div_"):
         if kwargs.get("rounding_mode") is not None:
             return nothing(call, first, second)
         second = _inverse(call, second)

@@ -257,7 +257,7 @@ def mapped_by_target(
     return Output(mapped(value.shift, lambda each: call.target(each, *args, **(kwargs or {})), call.shape, gain))
 
 
-@rule("cat", "stack", "concat", "concatenate")
+@rule("cat", "stack")
 def cat(call: OpCall, values: Sequence[NodeValue], dim: int = 0) -> Output:
     """Each part keeps its own shift; along the concatenated axis the shift is constant only if all parts have the same."""
     dims = len(call.shape)

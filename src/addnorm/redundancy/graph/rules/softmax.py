@@ -13,7 +13,7 @@ from addnorm.redundancy.graph.shift import Shift, broadcast, zero_shift
 from addnorm.redundancy.graph.value import Mask, NodeValue, Output
 
 
-@rule("softmax", "_softmax", "_safe_softmax", "special_softmax", always=True, axial=True)
+@rule("softmax", "_softmax", "_safe_softmax", always=True, axial=True)
 def softmax(call: OpCall, value: NodeValue, dim: int, *_: object, **__: object) -> Output:
     """softmax(x + c 1) = softmax(x), so a shift that is constant along the axis has no effect; the rows sum to one."""
     # Hidden entries keep weight zero whatever they hold, so only those that are seen must shift alike; entries with

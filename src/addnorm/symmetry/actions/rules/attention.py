@@ -189,8 +189,7 @@ def _contracted(system: System, first: Operand, second: Operand) -> State:
     if isinstance(second.state, Weight) and second.number.dim() == 2:
         return mapped(system, first, transposed(second), None)
     if isinstance(first.state, Weight) and first.number.dim() == 2 and isinstance(second.state, Value):
-        columns = Operand(second.number.transpose(-2, -1), _columns(second.state))
-        return _columns(mapped(system, columns, first, None))
+        return _columns(mapped(system, _turned(second), first, None))
     heads = max(_period(each) for each in (first, second))
     if heads > 1:
         state = require_value(_contracted(system, *(_with_heads(each, heads) for each in (first, second))))
