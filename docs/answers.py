@@ -97,6 +97,11 @@ def _object(**properties: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": [*properties]}
 
 
+WORTH_AGAIN = _about(
+    _object(worth=NUMBER, interval=_or_null(INTERVAL), found=TRUTH),
+    "On the second batch of seeds of a study, where the first gives a verdict; `found`: whether the second gives it too.",
+)
+
 METRIC = {
     "metric": TEXT,
     "unit": _about(_or_null(TEXT), "None if nobody gave it."),
@@ -295,8 +300,8 @@ OBJECTS: dict[str, tuple[type, str, dict[str, Any], str]] = {
     "speedup_of_variant": (
         Speedup,
         "variant verdict worth interval df law by_size outside",
-        {"variant": TEXT, "verdict": {"enum": ["worth more", "worth less", "undecided"]}},
-        "",
+        {"variant": TEXT, "verdict": {"enum": ["worth more", "worth less", "undecided"]}, "again": WORTH_AGAIN},
+        "again",
     ),
     "steps_of_variant": (
         EqualLoss,
@@ -304,12 +309,13 @@ OBJECTS: dict[str, tuple[type, str, dict[str, Any], str]] = {
         {
             "variant": TEXT,
             "verdict": {"enum": ["worth more", "worth less", "undecided"]},
+            "again": WORTH_AGAIN,
             "costs": _about(
                 _by_name(_object(relative=NUMBER, worth=NUMBER, interval=_or_null(INTERVAL))),
                 "Of a study: worth in `compute` and `time` to equal loss, and those of a step relative to the reference.",
             ),
         },
-        "costs",
+        "costs again",
     ),
     "speedup": (
         Worths,

@@ -1,7 +1,7 @@
 """Studies of several sizes made through the store, without training: predicted, scored, valued in compute, time and steps."""
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,36 +16,56 @@ from addnorm.store.study import COSTS
 
 FACTORS = {"base": 1.0, "gains": 0.8, "same": 1.0}
 BATCH, SEQ = 4, 32
+AGAIN = range(20, 24)
 
 
-def loss(variant: str, seed: int, flops: float, steps: int) -> float:
+def loss(variant: str, seed: int, flops: float, steps: int, factors: Mapping[str, float] = FACTORS) -> float:
     noise = 0.002 * np.random.default_rng([ord(variant[0]), seed, steps]).normal()
-    return float(1.5 + 9 * FACTORS[variant] * flops**-0.2 + 0.01 * np.cos(seed) + noise)
+    later = 0.05 if seed in AGAIN else 0.0  # whoever mixes the batches finds another loss
+    return float(1.5 + 9 * factors[variant] * flops**-0.2 + 0.01 * np.cos(seed) + noise + later)
 
 
-def frozen(path: Path, steps: int, seeds: Collection[int] = range(4), *, corpus: str = "corpus") -> StudyFolder:
-    """A study whose plan is frozen, of models that cost 100 FLOPs a token; those of `gains` cost 110."""
+def frozen(
+    path: Path, steps: int, seeds: Collection[int] = range(4), *, corpus: str = "corpus", replicate: Sequence[str] = ()
+) -> StudyFolder:
+    """A study whose plan is frozen, of models that cost 100 FLOPs a token; those of `gains` cost 110.
+
+    Args:
+        path: to be made.
+        steps: of every run.
+        seeds: of the first batch.
+        corpus: hash of the data.
+        replicate: variants with runs on the seeds of a second batch.
+    """
     training = {"batch": BATCH, "seq": SEQ, "eval_sequences": 8, "final_sequences": 64}
     runs = [
         {"run": f"{variant}-s{seed}", "variant": variant, "seed": seed, "steps": steps, "spec": {"training": training}}
-        for seed in seeds
-        for variant in FACTORS
+        for seed, variants in [*((seed, FACTORS) for seed in seeds), *((seed, replicate) for seed in AGAIN)]
+        for variant in variants
     ]
     fixed = {"study": "ladder", "references": ["base"], "margin": 0.01, "data_hash": corpus, "tokenizer_hash": "bytes"}
+    if replicate:
+        fixed["replicate"] = list(AGAIN)
     study = StudyFolder.create(path, {**fixed, "plan_hash": path.name, "seeds": list(seeds), "runs": runs})
     per_token = {name: {"parameters": 10, "flops_per_token": 110.0 if name == "gains" else 100.0} for name in FACTORS}
     write_json(path / COSTS, {"variants": per_token})
     return study
 
 
-def train(study: StudyFolder, *, curve: bool = True) -> Path:
-    """End all runs of a frozen study, `gains` at twice the speed of the others."""
-    for run in study.runs():
+def train(
+    study: StudyFolder,
+    *,
+    curve: bool = True,
+    only: Collection[str] | None = None,
+    factors: Mapping[str, float] = FACTORS,
+) -> Path:
+    """End the runs of a frozen study, `gains` at twice the speed of the others."""
+    for run in (run for run in study.runs() if only is None or run.name in only):
         variant, seed, steps = (run.spec[name] for name in ("variant", "seed", "steps"))
         per_step = BATCH * SEQ * (110.0 if variant == "gains" else 100.0)
         with run.claim() as events:
             for step in (steps // 20, steps // 4, steps // 2, steps):
-                at = loss(variant, seed, step * per_step, steps)
+                at = loss(variant, seed, step * per_step, steps, factors)
                 speed = 2000.0 if variant == "gains" else 1000.0
                 events.write("train", step=step, losses=[at], grad_norms=[1.0], first=step, tokens_per_s=speed)
                 last = step == steps
@@ -182,6 +202,82 @@ def test_the_report_shows_what_steps_are_worth(ladder: list[str], tmp_path: Path
             run.mark("finished", step=3, content_hash=run.name)
     html = addnorm.report(one.path, out=tmp_path / "one" / "report.html").html.read_text(encoding="utf-8")
     assert "What it is worth" not in html
+
+
+@pytest.fixture(scope="module")
+def twice(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The ladder with a second batch of seeds of two variants."""
+    folder = tmp_path_factory.mktemp("twice")
+    return [str(train(frozen(folder / f"w{steps}", steps, replicate=("base", "gains")))) for steps in (100, 400, 1600)]
+
+
+def asked_of(ladder: list[str], question: str) -> list[str]:
+    first, *larger = ladder
+    if question == "trend":
+        return ["trend", *ladder, "--parameters", "1e5,2e5,4e5"]
+    sizes = [part for path in larger for part in ("--size", path)] if question in ("speedup", "time") else []
+    return ["rank", first, *sizes, *(["--rule", "modded-nanogpt"] if question == "rule" else ["--as", question])]
+
+
+@pytest.mark.parametrize("question", ["trend", "speedup", "time", "steps", "rule"])
+def test_a_second_batch_is_mixed_into_no_answer(
+    ladder: list[str], twice: list[str], question: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A verdict of one batch does not change with the runs that test it again, which are of some variants alone."""
+    once, again = (
+        json.loads(printed(capsys, *asked_of(paths, question), "--json").replace(str(Path(paths[0]).parent), ""))
+        for paths in (ladder, twice)
+    )
+    rows = again["variants"] if question in ("speedup", "time", "steps") else []
+    tested = {row["variant"]: row.pop("again") for row in rows if "again" in row}
+    assert again == once
+    assert {name: each["found"] for name, each in tested.items()} == ({"gains": True} if rows else {})
+    for each, row in ((tested[row["variant"]], row) for row in rows if row["variant"] in tested):
+        assert each["worth"] == pytest.approx(row["worth"], rel=0.2)
+        assert each["worth"] != row["worth"]
+
+
+def test_what_the_second_batch_says_of_a_worth_is_in_words_and_on_the_page(
+    twice: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = " ".join(printed(capsys, *asked_of(twice, "speedup")).split())
+    assert "gains on a second batch of seeds, planned before the first was seen: × " in text
+    assert "found again" in text
+    html = addnorm.report(twice[2], out=tmp_path / "report.html").html.read_text(encoding="utf-8")
+    worths = addnorm.speedup(twice[2], of="steps", is_look=False)
+    assert worths.is_found_again("gains") is True
+    assert worths.is_found_again("same") is None
+    assert f"found again on the second batch of seeds: × {worths.again['gains'].worth:.3f}" in html
+
+
+def test_a_second_batch_that_says_otherwise_or_has_not_ended_is_told(tmp_path: Path) -> None:
+    """At one size `gains` loses its lead on the seeds of the second batch; at the other its runs wait."""
+    study = frozen(tmp_path / "lost", 400, replicate=("base", "gains"))
+    names = [run.name for run in study.runs("second")]
+    assert [name.partition("-s")[0] for name in names] == ["base", "gains"] * 4
+    train(study, only=[run.name for run in study.runs("first")])
+    worths = addnorm.speedup(study.path, of="steps", is_look=False)
+    assert worths.verdict("gains") == "worth more"
+    assert worths.again == {}
+    train(study, only=names, factors={"base": 0.8, "gains": 1.0})
+    worths = addnorm.speedup(study.path, of="steps", is_look=False)
+    assert worths.verdict("gains") == "worth more"
+    assert worths.is_found_again("gains") is False
+
+
+def test_a_largest_size_with_a_second_batch_is_scored_on_the_first(
+    ladder: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = frozen(tmp_path / "w6400", 6400, replicate=("base", "gains"))
+    asked = ["trend", *ladder, "--predict", str(study.path), "--json"]
+    expected = json.loads(printed(capsys, *asked))
+    assert expected["seeds"] == 4
+    train(study, only=[run.name for run in study.runs("first")])
+    early = json.loads(printed(capsys, *asked))
+    assert early["score"]["losses_held"] == 3
+    train(study, only=[run.name for run in study.runs("second")])
+    late = json.loads(printed(capsys, *asked))
+    assert late == early
 
 
 def test_a_last_evaluation_of_other_text_is_no_point_of_the_curve(

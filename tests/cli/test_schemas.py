@@ -189,7 +189,9 @@ def answers(tmp_path_factory: pytest.TempPathFactory, blank_pictures_in_module: 
     many = [table(f"many{size}.csv", HEADER, *lines) for size, lines in enumerate(six)]
     for name in ("finished", "half_done", "failed"):
         getattr(made_study, name)(folder / name)
-    of_ladder = [str(train(frozen(folder / f"w{steps}", steps))) for steps in (100, 400, 1600)]
+    of_ladder = [
+        str(train(frozen(folder / f"w{steps}", steps, replicate=("base", "gains")))) for steps in (100, 400, 1600)
+    ]
     largest = frozen(folder / "w6400", 6400)
     addnorm.predict_largest(of_ladder, largest.path)
     train(largest)
@@ -214,6 +216,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory, blank_pictures_in_module: 
         ("speedup", ["rank", far, "--as", "speedup", "--limit", "1.6", "--exponent", "0.094"]),
         ("speedup", ["rank", curves, "--as", "steps"]),
         ("speedup", ["rank", of_ladder[0], "--as", "steps"]),
+        ("speedup", ["rank", of_ladder[0], "--size", of_ladder[1], "--as", "speedup"]),
         ("prediction", ["trend", *of_ladder, "--predict", str(largest.path)]),
         ("downstream", ["rank", scores, "--as", "downstream", "--columns", "loss=score,seed=", "--margin", "0.3"]),
         ("downstream", ["rank", of_seeds, "--as", "downstream", "--columns", "loss=score"]),

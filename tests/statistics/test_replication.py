@@ -96,6 +96,19 @@ def test_before_the_second_batch_has_ended_it_is_found_once() -> None:
     ), "the first batch has not ended"
 
 
+def test_a_verdict_for_which_no_second_batch_was_planned_waits_for_none() -> None:
+    """Longer texts decide what the losses of training did not: the second batch was planned without that variant."""
+    runs = results(study(np.random.default_rng(4), np.array([0.0, -8.0, -8.0])))
+    ranking = rank(
+        [run for run in runs if (run.variant, run.seed in SECOND) != ("v2", True)], references=["v0"], second=SECOND
+    )
+    tested, other = ranking["v1"].versus["v0"], ranking["v2"].versus["v0"]
+    assert tested.verdict == other.verdict == "better"
+    assert tested.again is not None
+    assert tested.again.state == "found again"
+    assert other.again is None
+
+
 def test_a_verdict_on_a_run_that_fails_in_the_second_batch_is_not_found_again() -> None:
     values = study(np.random.default_rng(5), np.array([0.0, -8.0, 0.0]))
     runs = [

@@ -99,6 +99,22 @@ def test_text_json_csv_and_latex_say_it(calm: Path, capsys: pytest.CaptureFixtur
     assert "found again" in capsys.readouterr().out
 
 
+def test_longer_texts_are_judged_on_the_first_batch_and_tested_again_on_the_second(calm: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(calm, out)
+    with workers_here():
+        found = addnorm.extrapolate(out, lengths="1x,2x", windows=2)
+    for length in map(str, found["lengths"]):
+        rows = {row["variant"]: row for row in found["rankings"][length]["variants"]}
+        assert {name: row["seeds"] for name, row in rows.items()} == dict.fromkeys(("base", "near", "still"), 3)
+        still = rows["still"]["versus"]["base"]
+        assert (still["verdict"], still["again"]["state"]) == ("worse", "found again")
+        # Its verdict, where it has one, stands alone: nobody planned to test it again.
+        assert "again" not in rows["near"]["versus"]["base"]
+    assert [row["seeds"] for row in found["rows"]] == [3] * len(found["rows"])
+    assert all({value["seed"] for value in row["values"]} == {0, 1, 2} for row in found["rows"])
+
+
 def test_the_page_says_it(calm: Path) -> None:
     written = addnorm.report(calm, out=calm.parent / "report.html")
     assert "found again on the second batch of seeds" in written.html.read_text(encoding="utf-8")

@@ -16,6 +16,7 @@ from addnorm.reporting.sections.scalars import long_scalars, scalar_rows
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.store import Index, StudyFolder
 from addnorm.store.rank import rank
+from addnorm.store.study import Batch
 from addnorm.words import phrases
 
 METRICS = (
@@ -53,15 +54,16 @@ class StudyRuns(StudyFolder):
         ('base', 'finished')
     """
 
-    def runs(self) -> RunList:
-        """Runs that are compared, in plan order: a list, with `.to_pandas()` for their states and newest numbers.
+    def runs(self, batch: Batch | None = None) -> RunList:
+        """Runs that are compared, or those of one batch, in plan order: a list, with `.to_pandas()` for their states and
+        newest numbers.
 
         Example:
             >>> study = addnorm.open_runs("runs/first")
             >>> [run.spec["variant"] for run in study.runs()][:1]
             ['base']
         """
-        return RunList(super().runs())
+        return RunList(super().runs(batch))
 
     def table(self) -> Table:
         """Runs with their newest numbers: a row per run, with the fields of `RunStatus`.

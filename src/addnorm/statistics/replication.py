@@ -84,7 +84,9 @@ def found_again(
         margin: largest difference that counts as none.
         confidence: of all claims of a batch together.
     """
-    pairs = found_pairs(comparisons)
+    # Of other losses, such as those of longer texts, more may be found than was planned for the second batch.
+    trained = {run.variant for run in later}
+    pairs = tuple(pair for pair in found_pairs(comparisons) if not later or trained.issuperset(pair))
     again = _second(comparisons, pairs, later, seeds, margin, confidence) if pairs else {}
     result = {}
     for name, versus in comparisons.items():

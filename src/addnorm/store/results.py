@@ -12,17 +12,18 @@ from addnorm.statistics.seeds_in_stages import SeedsInStages
 from addnorm.store.extension import was_edited
 from addnorm.store.files import Damaged, read_json
 from addnorm.store.result import result
-from addnorm.store.study import StudyFolder
+from addnorm.store.study import Batch, StudyFolder
 from addnorm.store.tuning import tuning
 from addnorm.words import say
 
 
-def results(folder: StudyFolder, metric: str = LOSS.name) -> list[Result]:
+def results(folder: StudyFolder, metric: str = LOSS.name, *, batch: Batch | None = None) -> list[Result]:
     """One result per compared run, in every state. Runs of an extension are marked as not planned.
 
     Args:
         folder: the study.
         metric: number of the last evaluation that takes the place of the loss.
+        batch: first or second batch of seeds alone.
 
     Raises:
         InputError: a run's spec is missing, or its last evaluation has no such number.
@@ -30,7 +31,7 @@ def results(folder: StudyFolder, metric: str = LOSS.name) -> list[Result]:
     """
     later = added_later(folder)
     made = []
-    for run in folder.runs():
+    for run in folder.runs(batch):
         status = run.status()
         evaluation = run.newest("eval") if status.state == "finished" else None
         made.append(result(folder, status, run.ending(), later, evaluation))

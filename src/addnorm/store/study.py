@@ -8,7 +8,7 @@ one study.
 import time
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from addnorm.errors import InputError, JobError
 from addnorm.store.extension import (
@@ -64,6 +64,9 @@ _RESERVED = frozenset(
     }
 )
 _TRIES, _PAUSE_S = 500, 0.01
+
+Batch = Literal["first", "second"]
+"""Of the seeds of a study: those of its plan, or those of `replicate`, on which found verdicts are tested again."""
 
 
 class StudyFolder:
@@ -204,9 +207,19 @@ class StudyFolder:
         """Claims of the supervisors, which exclude one on another host."""
         return self.path / "supervisor-claims"
 
-    def runs(self) -> list[RunFolder]:
-        """Runs that are compared, in plan order; the same objects at every call."""
-        return self._runs[len(tuning_runs(self.plan)) :]
+    def runs(self, batch: Batch | None = None) -> list[RunFolder]:
+        """Runs that are compared, in plan order; the same objects at every call.
+
+        Args:
+            batch: those of one batch alone. The second one has the seeds of the plan's `replicate`, and the variants that the
+                first decided: together they would compare a variant of 24 seeds with one of 12, most of them not in common.
+        """
+        second = self.plan.get("replicate", ())
+        return [
+            run
+            for run in self._runs[len(tuning_runs(self.plan)) :]
+            if batch is None or (run.spec["seed"] in second) == (batch == "second")
+        ]
 
     def tuning_runs(self) -> list[RunFolder]:
         """Runs on which the variants of a study with `tune` are tuned, before they are compared; none for any other study."""

@@ -42,7 +42,7 @@ class _Source:
 
 
 def _source(path: Path, columns: Mapping[str, str] | None) -> _Source:
-    runs = read_source(path, columns)
+    runs = read_source(path, columns, batch="first")
     folder = StudyFolder(path) if (path / "study.json").exists() else None
     costs: Any = {}
     if folder is not None:

@@ -109,7 +109,7 @@ def summarise(
     """
     # Bonferroni over lengths; within a length, the ranking's own procedure controls its comparisons.
     confidence = 1 - (1 - CONFIDENCE) / len(lengths)
-    variants = {line.variant for line in lines}
+    variants, second = {line.variant for line in lines}, folder.plan.get("replicate", ())
     evaluated = [
         EvaluatedRun.of(run, problems.get(run.name)) for run in folder.runs() if run.spec["variant"] in variants
     ]
@@ -133,13 +133,14 @@ def summarise(
             references=references,
             margin=margin,
             confidence=confidence,
+            second=second,
         )
         rankings[str(length)] = ranking.to_json()
         warnings += [say("at_length", length=length, said=warning) for warning in ranking.warnings]
-        rows += [
-            _row(line, length, trained, cells[line.label], scoring, confidence, ranking if line in ranked else None)
-            for line in lines
-        ]
+        for line in lines:
+            first = [cell for cell in cells[line.label] if cell.run.spec["seed"] not in second]
+            of_line = ranking if line in ranked else None
+            rows.append(_row(line, length, trained, first, scoring, confidence, of_line))
     return {
         "study": folder.name,
         "plan_hash": folder.plan_hash,

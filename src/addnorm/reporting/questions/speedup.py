@@ -39,6 +39,14 @@ def _sentences(content: Mapping[str, Any], t: Phrases) -> list[str]:
         )
         for row in rows
     ]
+    for row in rows:
+        if (again := row.get("again")) is not None:
+            verdict = t(f"question.speedup.{'found_again' if again['found'] else 'not_found_again'}")
+            interval = _ends(again["interval"], " ")
+            worth = f"{again['worth']:.3g}"
+            sentences.append(
+                t("question.speedup.again", variant=row["variant"], worth=worth, interval=interval, verdict=verdict)
+            )
     return [*sentences, t("question.intervals", percent=percent_of(content), together=together)]
 
 

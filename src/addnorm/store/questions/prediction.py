@@ -71,8 +71,8 @@ def predict_largest(
                     f"{folder.path}: expected the data of {target.path}, got another {what}: losses are not comparable."
                 )
     by_folder = [results(folder) for folder in folders]
-    sizes = [_size(folder, of, exclude) for folder, of in zip(folders, by_folder, strict=True)]
-    of_largest = results(target)
+    sizes = [_size(folder, results(folder, batch="first"), exclude) for folder in folders]
+    of_largest = results(target, batch="first")
     made = predict(
         sizes,
         _size(target, of_largest, exclude),
@@ -94,7 +94,7 @@ def predict_largest(
         write_json(path, {**frozen, "time": time.time(), "addnorm_version": __version__})
         return made
     _require_frozen(path, read_json(path), frozen)
-    if not all(run.status().is_over for run in target.runs()):
+    if not all(result.ended for result in of_largest):
         return made
     ranked = ranking(target, {"references": compared, "margin": made.margin, "left_out": tuple(exclude)})
     comparisons = {(row.variant, name): each for row in ranked.variants for name, each in row.versus.items()}

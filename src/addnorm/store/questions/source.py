@@ -17,7 +17,7 @@ from addnorm.store.events import read_events
 from addnorm.store.files import Damaged, read_json
 from addnorm.store.results import measure_of_study, results
 from addnorm.store.run import RunFolder
-from addnorm.store.study import COSTS, StudyFolder
+from addnorm.store.study import COSTS, Batch, StudyFolder
 from addnorm.words import Sentence
 from addnorm.words import say as sentence
 
@@ -42,6 +42,7 @@ def read_source(
     unit: str | None = None,
     *,
     fewest_seeds: int = 2,
+    batch: Batch | None = None,
 ) -> Runs:
     """Read the runs of a source.
 
@@ -51,6 +52,7 @@ def read_source(
         direction: the better direction of a table's column `loss`.
         unit: of that column.
         fewest_seeds: that a table has to have.
+        batch: first or second batch of a study's seeds alone; a source that is no study has one batch.
 
     Raises:
         InputError: the source is something else, or columns are given for a source that is not a table.
@@ -75,7 +77,10 @@ def read_source(
         return Runs(name=str(path), results=published.results, references=published.references)
     folder = StudyFolder(path)
     return Runs(
-        name=str(path), results=tuple(results(folder)), references=folder.references, measure=measure_of_study(folder)
+        name=str(path),
+        results=tuple(results(folder, batch=batch)),
+        references=folder.references,
+        measure=measure_of_study(folder),
     )
 
 
@@ -102,6 +107,7 @@ def read_sizes(
     *,
     further: Sequence[str | Path] = (),
     time: bool = False,
+    batch: Batch = "first",
 ) -> SizedSource:
     """Read the runs of a table, or the finished ones of any other source as runs of one size.
 
@@ -109,6 +115,7 @@ def read_sizes(
         source, columns, direction, unit: as for `read_source`.
         further: folders of studies with other sizes, where the source is one. Their runs cost their counted FLOPs.
         time: the seconds of training that were measured instead.
+        batch: of a study's seeds.
 
     Raises:
         InputError: as `read_source`, or a run without its size or compute.
@@ -123,7 +130,7 @@ def read_sizes(
         assumed = (sentence("direction_assumed", metric=measure.name),) if measure.assumed else ()
         name = str(source) if isinstance(source, str | Path) else "table"
         return SizedSource(name=name, sizes=sizes, measure=measure, warnings=(*notes, *assumed))
-    read = [read_source(each, columns, direction, unit, fewest_seeds=1) for each in (source, *further)]
+    read = [read_source(each, columns, direction, unit, fewest_seeds=1, batch=batch) for each in (source, *further)]
     made, left_out = [], []
     for runs in read:
         costs = _costs_of_runs(StudyFolder(runs.name), time=time) if (Path(runs.name) / "study.json").exists() else {}
@@ -158,9 +165,9 @@ Curves = dict[str, dict[int, dict[float, float]]]
 
 
 def read_curves(
-    source: Source, columns: Mapping[str, str] | None = None, unit: str | None = None
+    source: Source, columns: Mapping[str, str] | None = None, unit: str | None = None, batch: Batch = "first"
 ) -> tuple[Curves, Metric, tuple[Sentence, ...]]:
-    """Loss by variant, seed and step, of a table with a row per run and step or of a study's finished runs.
+    """Loss by variant, seed and step, of a table with a row per run and step or of finished runs of a batch of a study.
 
     Raises:
         InputError: a source of another form, or one without steps.
@@ -173,7 +180,7 @@ def read_curves(
         raise columns_of_no_table(path)
     folder = StudyFolder(path)
     curves, left_out = {}, []
-    for run, result in zip(folder.runs(), results(folder), strict=True):
+    for run, result in zip(folder.runs(batch), results(folder, batch=batch), strict=True):
         if result.state != "finished":
             left_out.append(sentence("run_left_out", run=result.name, reason=result.reason or result.state))
             continue

@@ -21,7 +21,7 @@ from addnorm.store.questions.source import (
     record_peek,
     relative_costs,
 )
-from addnorm.store.study import StudyFolder
+from addnorm.store.study import Batch, StudyFolder
 from addnorm.words import Sentence
 from addnorm.words import say as say_sentence
 
@@ -41,6 +41,8 @@ class Worths:
     warnings: tuple[Sentence, ...]
     costs: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Of `steps` of a study: FLOPs (`compute`) and seconds (`time`) of a step of every variant over those of the reference."""
+    again: Mapping[str, Speedup | EqualLoss] = field(default_factory=dict)
+    """On the second batch of seeds, of variants that are worth more or less on the first; these intervals hold together."""
 
     def __getitem__(self, variant: str) -> Speedup | EqualLoss:
         """The answer for that variant.
@@ -52,10 +54,11 @@ class Worths:
 
     def verdict(self, variant: str) -> Verdict:
         """`worth more` or `worth less` than the reference's, where the interval is wholly above or below 1."""
-        interval = self.variants[variant].interval
-        if interval is None or interval[0] <= 1 <= interval[1]:
-            return "undecided"
-        return "worth more" if interval[0] > 1 else "worth less"
+        return _verdict(self.variants[variant])
+
+    def is_found_again(self, variant: str) -> bool | None:
+        """True if the second batch of seeds gives the verdict of the first; None if it does not test it."""
+        return _verdict(self.again[variant]) == self.verdict(variant) if variant in self.again else None
 
     def worth_in(
         self, variant: str, cost: Literal["compute", "time"]
@@ -79,7 +82,9 @@ class Worths:
             "confidence": self.confidence,
             "sizes": list(self.sizes),
             "variants": [
-                {"variant": name, "verdict": self.verdict(name), **answer.to_json(), **self._costs_json(name)}
+                {"variant": name, "verdict": self.verdict(name), **answer.to_json()}
+                | self._costs_json(name)
+                | self._again_json(name)
                 for name, answer in self.variants.items()
             ],
             "warnings": [str(warning) for warning in self.warnings],
@@ -91,6 +96,27 @@ class Worths:
             if (worth := self.worth_in(variant, cost)) is not None:
                 made[cost] = {"relative": self.costs[variant][cost], "worth": worth[0], "interval": worth[1]}
         return {"costs": made} if made else {}
+
+    def _again_json(self, variant: str) -> dict[str, Any]:
+        again, same = self.again.get(variant), self.is_found_again(variant)
+        return {} if again is None else {"again": {"worth": again.worth, "interval": again.interval, "found": same}}
+
+
+def _verdict(answer: Speedup | EqualLoss) -> Verdict:
+    if answer.interval is None or answer.interval[0] <= 1 <= answer.interval[1]:
+        return "undecided"
+    return "worth more" if answer.interval[0] > 1 else "worth less"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Batch:
+    """Runs of one batch of seeds, and how they answer for a variant, its reference and a confidence."""
+
+    variants: Sequence[str]
+    measure: Metric
+    notes: tuple[Sentence, ...]
+    sizes: tuple[str, ...]
+    answer: Callable[[str, str, float], tuple[Speedup | EqualLoss, Sequence[Sentence]]]
 
 
 def speedup(
@@ -154,42 +180,83 @@ def speedup(
             raise InputError(
                 "steps: expected one size, got further ones. They belong to a law of compute: leave them out."
             )
-        curves, measure, notes = read_curves(source, columns, unit)
-        base, chosen = _chosen(tuple(curves), reference or _own_reference(source), variants)
-        costs = relative_costs(StudyFolder(str(source)), base) if _is_study(source) else {}
-        each = 1 - (1 - confidence) / len(chosen)
-        answers: dict[str, Speedup | EqualLoss] = {
-            name: steps_to_equal_loss(curves[name], curves[base], confidence=each) for name in chosen
-        }
-        notes = (*notes, say_sentence("steps_of_longer_runs"))
-        names: tuple[str, ...] = ()
-    else:
-        table = read_sizes(
-            source, columns, None if _is_study(source) else "lower", unit, further=sizes, time=of == "time"
-        )
-        measure, notes, costs = table.measure, table.warnings, {}
-        base, chosen = _chosen(table.variants, reference or _own_reference(source), variants)
-        each = 1 - (1 - confidence) / len(chosen)
-        answers = {}
-        for name in chosen:
-            of_sizes = _sizes(table, name, base)
-            answers[name] = fitted_speedup(of_sizes, limit=limit, exponent=exponent, confidence=each)
-            notes = (*notes, *_about(name, answers[name], of_sizes, limit))
-        names = tuple(at.size for at in table.sizes)
+
+    def read(batch: Batch) -> _Batch:
+        if of == "steps":
+            return _read_steps(source, columns, unit, batch)
+        direction: Literal["lower"] | None = None if _is_study(source) else "lower"
+        table = read_sizes(source, columns, direction, unit, further=sizes, time=of == "time", batch=batch)
+        return _of_sizes(table, limit, exponent)
+
+    first = read("first")
+    base, chosen = _chosen(first.variants, reference or _own_reference(source), variants)
+    answers, notes = _answers(first, base, chosen, confidence)
+    studies = [StudyFolder(str(study)) for study in (source, *sizes)] if _is_study(source) else []
+    tested = [name for name in _twice(studies, base, chosen) if _verdict(answers[name]) != "undecided"]
+    again = _answers(read("second"), base, tested, confidence)[0] if tested else {}
+    costs = relative_costs(studies[0], base) if of == "steps" and studies else {}
     if of == "time" or costs:
         notes = (*notes, say_sentence("time_of_machine"))
-    for study in (source, *sizes) if is_look and _is_study(source) else ():
-        record_peek(StudyFolder(str(study)), say)
+    for study in studies if is_look else ():
+        record_peek(study, say)
     return Worths(
         reference=base,
         of=of,
-        measure=measure,
+        measure=first.measure,
         confidence=confidence,
-        sizes=names,
+        sizes=first.sizes,
         variants=answers,
-        warnings=tuple(dict.fromkeys(notes)),
+        warnings=tuple(dict.fromkeys((*first.notes, *notes))),
         costs=costs,
+        again=again,
     )
+
+
+def _read_steps(source: Source, columns: Mapping[str, str] | None, unit: str | None, batch: Batch) -> _Batch:
+    curves, measure, notes = read_curves(source, columns, unit, batch)
+    return _Batch(
+        variants=tuple(curves),
+        measure=measure,
+        notes=(*notes, say_sentence("steps_of_longer_runs")),
+        sizes=(),
+        answer=lambda name, base, each: (steps_to_equal_loss(curves[name], curves[base], confidence=each), ()),
+    )
+
+
+def _of_sizes(table: SizedSource, limit: float | None, exponent: float | None) -> _Batch:
+    def answer(name: str, base: str, each: float) -> tuple[Speedup, list[Sentence]]:
+        of_sizes = _sizes(table, name, base)
+        worth = fitted_speedup(of_sizes, limit=limit, exponent=exponent, confidence=each)
+        return worth, _about(name, worth, of_sizes, limit)
+
+    return _Batch(
+        variants=table.variants,
+        measure=table.measure,
+        notes=table.warnings,
+        sizes=tuple(at.size for at in table.sizes),
+        answer=answer,
+    )
+
+
+def _answers(
+    batch: _Batch, base: str, names: Sequence[str], confidence: float
+) -> tuple[dict[str, Speedup | EqualLoss], tuple[Sentence, ...]]:
+    """Answers whose intervals hold together, by variant, and what is to be said of them."""
+    answers: dict[str, Speedup | EqualLoss] = {}
+    notes: list[Sentence] = []
+    for name in names:
+        answers[name], about = batch.answer(name, base, 1 - (1 - confidence) / len(names))
+        notes += about
+    return answers, tuple(notes)
+
+
+def _twice(studies: Sequence[StudyFolder], base: str, names: Sequence[str]) -> list[str]:
+    """Variants with a second batch of seeds in every study; none before the whole of it has finished."""
+    batches = [study.runs("second") for study in studies]
+    if not studies or any(run.status().state != "finished" for runs in batches for run in runs):
+        return []
+    both = set.intersection(*({run.spec["variant"] for run in runs} for runs in batches))
+    return [name for name in names if {name, base} <= both]
 
 
 def _is_study(source: Source) -> bool:
