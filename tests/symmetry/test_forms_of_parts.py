@@ -51,6 +51,29 @@ class Latent(Part):
         return torch.tanh(F.linear(heads.transpose(1, 2).reshape(4, 15, 4), out))
 
 
+class Widened(Part):
+    """As ELECTRA: a map of 6 to 9 behind a norm, whose result a branch reads, and a norm behind their sum. Its columns span 5,
+    with its bias 6: a row of the first reader, which has a bias, has 4 free numbers, one of the second 3."""
+
+    def __init__(self) -> None:
+        super().__init__((9, 6), (9,), (4, 9), (4,), (4, 9), (9, 4), width=9)
+
+    def summed(self, x: Tensor) -> Tensor:
+        wider, constant, one, shift, other, back = self.weights
+        wide = F.linear(F.layer_norm(x, [6]), wider, constant)
+        return wide + F.linear(torch.tanh(F.linear(wide, one, shift)) * torch.tanh(F.linear(wide, other)), back)
+
+    def part(self, x: Tensor) -> Tensor:
+        return F.layer_norm(self.summed(x), [9])
+
+
+class WidenedFreely(Widened):
+    """Without the norm behind it the basis of the sum is any: what is orthogonal in one is not in another."""
+
+    def part(self, x: Tensor) -> Tensor:
+        return self.summed(x)
+
+
 class Image(nn.Module):
     """As ViT: biases of patches and a class token before a table of positions, and norms that remove the mean."""
 
@@ -145,6 +168,8 @@ class Columns(Part):
     [
         # Two heads' own parts, and the part that both share.
         (Latent, {"basis of the stream": 15 + 6, "basis of values": 8, "basis of queries and keys": 3 * 4}),
+        (Widened, {"subspace that a reader never sees": 4 * 4 + 4 * 3}),
+        (WidenedFreely, {"subspace that a reader never sees": 0}),
         # Two constants go to the positions; means of 8 taps, the patches' bias, the token and 5 positions.
         (Image, {"redundant bias": 10, "mean of the stream": 15}),
         (ScoresOfATable, {"embedding against position": 2, "basis of values": 0}),

@@ -50,5 +50,8 @@ class Cases:
         """Return a case. Case 0 is the example at the model's own values."""
         template = self.templates[number % len(self.templates)]
         # Each case goes on where the one before ended, so that a sweep reads every row of every table.
-        start = sum(self.templates[each % len(self.templates)].step for each in range(1, number))
+        # Whole rounds of the templates, and the rest of one: a sum over all cases before would make a sweep quadratic.
+        steps = [self.templates[each % len(self.templates)].step for each in range(1, len(self.templates) + 1)]
+        rounds, rest = divmod(max(number - 1, 0), len(steps))
+        start = rounds * sum(steps) + sum(steps[:rest])
         return number, template.fresh(number, start) if self.fresh and number else template.example

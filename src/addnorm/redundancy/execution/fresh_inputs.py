@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -78,7 +79,7 @@ class InputTemplate:
         rows, alone = iter(self.rows), len(self.rows) == 1
         return _each(self.example, lambda leaf: _fresh(leaf, next(rows), alone, generator, start))
 
-    @property
+    @cached_property  # asked for in every case
     def step(self) -> int:
         """Number of rows that one call reads of every table that its integers index; 0 if they index none."""
         read = [int((leaf >= 0).sum()) for leaf, rows in self._selecting]

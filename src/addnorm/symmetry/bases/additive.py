@@ -5,6 +5,8 @@
                 means of tables
     null forms  matrices that read a norm's result v·z + k = 0 have no part along v
     readout     a shift that readers without a bias must keep is g / √n, and their part along v is the constant that they read
+    unseen      matrices that read a wider map's result P z + b have no part outside of what P's columns span; what it
+                made of b is in their bias; without a bias, outside of what P's columns and b span
 
 What is zero leaves nothing to choose, and what took it over comes later, so that the representative is unique; it commutes
 with changes of basis (`derivation.md`).
@@ -18,10 +20,12 @@ from torch import Tensor, fx
 
 from addnorm.symmetry.bases.absorption import Absorption, Moves
 from addnorm.symmetry.bases.change import Weights
-from addnorm.symmetry.families import SHIFT, STREAM_MEAN
+from addnorm.symmetry.families import SHIFT, STREAM_MEAN, UNSEEN
 
 _SPREAD = 0.3
 """Standard deviation of random moves."""
+_RANK = 1e-9
+"""Singular value, over the largest, below which a map has no direction."""
 
 
 @dataclass(frozen=True)
@@ -96,13 +100,47 @@ class UnbiasedReadout:
     """Readers whose constants a bias takes over, or nothing sees."""
 
 
+@dataclass(frozen=True)
+class WiderMap:
+    """A linear map P z + b to more channels than its data have, [wide, narrow]."""
+
+    node: fx.Node
+    dims: int
+    """Dimensions that P's columns span."""
+
+
+@dataclass(frozen=True)
+class UnseenPart:
+    """A matrix that reads a wider map's result. A sum reads it, too, and turns with it: so does an orthogonal projection."""
+
+    node: fx.Node
+    read: WiderMap
+    size: int
+    loses_constant: bool
+    """True if a bias takes over what the matrix makes of the part of b that P's columns do not span."""
+
+    def rest(self, graph: Absorption, weights: Weights) -> tuple[Tensor, Tensor]:
+        """The projection onto what is not seen, [wide, wide], and b, of which the matrix may lose a part."""
+        linear = graph.linear(self.read.node)
+        assert linear is not None
+        spanning = graph.matrix(self.read.node, weights)
+        bias = torch.zeros(len(spanning), dtype=torch.float64)
+        if linear[3] is not None:
+            bias = weights[graph.parameters[linear[3]]]
+        if not self.loses_constant:
+            spanning = torch.cat([spanning, bias[:, None]], 1)
+        columns, lengths, _ = torch.linalg.svd(spanning)
+        unseen = columns[:, int((lengths > _RANK * lengths[0]).sum()) :]
+        return unseen @ unseen.T, bias
+
+
 @dataclass
 class Additive:
     """The additive freedom of a graph."""
 
     graph: Absorption
     means: list[FreeMean] = field(default_factory=list)
-    steps: list[MovableConstant | NormReader | UnbiasedReadout] = field(default_factory=list)
+    steps: list[MovableConstant | NormReader | UnbiasedReadout | UnseenPart] = field(default_factory=list)
     stays: dict[str, list[str]] = field(default_factory=dict)
     """Parameters with a freedom of a family that is not used, by family."""
 
@@ -121,6 +159,8 @@ class Additive:
                     family, size = STREAM_MEAN.name, step.size
                 case UnbiasedReadout():
                     family, size = SHIFT.name, self.graph.shape(step.node)[-1]
+                case UnseenPart():
+                    family, size = UNSEEN.name, step.size
             made[family] = made.get(family, 0) + size
         return {name: size for name, size in made.items() if size}
 
@@ -139,6 +179,8 @@ class Additive:
                     self._set_part(step, None, weights)
                 case UnbiasedReadout():
                     self._read_out(step, weights)
+                case UnseenPart():
+                    self._set_unseen(step, torch.zeros(()), weights)
         # What took a constant over along 1 can lose it.
         self._centre(weights)
 
@@ -152,6 +194,8 @@ class Additive:
         for step in self.steps:
             if isinstance(step, NormReader):
                 self._set_part(step, normal(self.graph.shape(step.node)[-1]), weights)
+            elif isinstance(step, UnseenPart):
+                self._set_unseen(step, normal(*self.graph.matrix(step.node, weights).shape), weights)
         for step in self.steps:
             if isinstance(step, MovableConstant):
                 self._set(step, normal(len(step.index)), weights)
@@ -194,6 +238,14 @@ class Additive:
         if bool(constant != 0):
             self._add(step.node, -part * constant, weights)
         matrix.addr_(part, form, alpha=-1)
+
+    def _set_unseen(self, step: UnseenPart, wanted: Tensor, weights: Weights) -> None:
+        """Give a matrix another part where it sees nothing, or one constant that its bias knows."""
+        matrix, (rest, bias) = self.graph.matrix(step.node, weights), step.rest(self.graph, weights)
+        change = (wanted - matrix) @ rest
+        if step.loses_constant:
+            self._add(step.node, -change @ bias, weights)
+        matrix += change
 
     def _read_out(self, step: UnbiasedReadout, weights: Weights, normal: Callable[..., Tensor] | None = None) -> None:
         """Of W z = W₀ (g ⊙ x + a) + c, take a = 0: the shift is g / √n, and W's part along v is c / √n."""

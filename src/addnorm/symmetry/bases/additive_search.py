@@ -16,8 +16,12 @@ from addnorm.symmetry.bases.additive import (
     NormReader,
     NormResult,
     UnbiasedReadout,
+    UnseenPart,
+    WiderMap,
 )
-from addnorm.symmetry.families import BIAS, EMBEDDING_POSITION, SHIFT, STREAM_MEAN
+from addnorm.symmetry.families import BIAS, EMBEDDING_POSITION, SHIFT, STREAM_MEAN, UNSEEN
+
+_NORMS = ("layer_norm", "rms_norm")
 
 
 def additive_freedom(program: Program, folded: Collection[str] = ()) -> Additive:
@@ -37,6 +41,7 @@ class _Search:
         self.graph = graph
         self.made = Additive(graph)
         self.normed: dict[fx.Node, NormResult] = {}
+        self.wider: dict[fx.Node, WiderMap] = {}
         self.tables = {
             graph.parameters.get(graph.named[node]["weight"], "")
             for node in graph.nodes
@@ -49,7 +54,9 @@ class _Search:
         self.centred = {each.parameter for each in self.made.means}
         for node in graph.nodes:
             self._norm(node)
-            for step in (*self._readers(node), *self._constants(node)):
+            readers = list(self._readers(node))
+            self._widens(node, readers)
+            for step in (*readers, *self._unseen(node), *self._constants(node)):
                 self.made.steps.append(step)
 
     def _stays(self, family: str, *parameters: str) -> None:
@@ -136,6 +143,56 @@ class _Search:
                 self._stays(STREAM_MEAN.name, name)
                 return
         yield NormReader(node, held, size - (name in self.centred))
+
+    def _widens(self, node: fx.Node, readers: Collection[NormReader]) -> None:
+        """Follow a wider map's result to what reads it, if it is added to what a norm reads: what turns both is then orthogonal
+        and keeps an orthogonal projection. Otherwise any change of basis may come between."""
+        graph, linear = self.graph, self.graph.linear(node)
+        if linear is None:
+            return
+        wide, narrow = graph.shape(node)[-1], graph.shape(linear[0])[-1]
+        bias = linear[3]
+        # A null form is taken from the map's columns, of which one less is then independent.
+        dims = narrow - any(each.rows is None for each in readers)
+        if dims >= wide or not (bias is None or (bias in graph.parameters and graph.shape(bias) == (wide,))):
+            return
+        results = self._along(node, ())
+        sums = [
+            each
+            for at in results
+            for user in graph.users[at]
+            if graph.name(user) == "add"
+            for each in self._along(user, ("add",))
+        ]
+        if any(graph.name(user) in _NORMS for each in sums for user in graph.users[each]):
+            self.wider.update(dict.fromkeys(results, WiderMap(node, dims)))
+
+    def _along(self, node: fx.Node, further: Collection[str]) -> list[fx.Node]:
+        """A value under all shapes that keep its channels, and what some operations make of it."""
+        graph, reached = self.graph, [node]
+        for at in reached:
+            for user in graph.users[at]:
+                keeps = graph.keeps_last(user, at) and graph.name(user) != "cat"
+                if user not in reached and (keeps or graph.name(user) in further):
+                    reached.append(user)
+        return reached
+
+    def _unseen(self, node: fx.Node) -> Iterator[UnseenPart]:
+        graph, linear = self.graph, self.graph.linear(node)
+        read = None if linear is None else self.wider.get(linear[0])
+        if linear is None or read is None:
+            return
+        name, rows = graph.parameters[linear[1]], graph.shape(node)[-1]
+        if graph.count[name] > 1:
+            self._stays(UNSEEN.name, name)
+            return
+        of_map = graph.linear(read.node)
+        has_constant = of_map is not None and of_map[3] is not None
+        takes = has_constant and bool(
+            graph.parameter(linear[3]) or (linear[3] is None and self._passes(node, torch.arange(rows)))
+        )
+        size = graph.shape(linear[0])[-1] - read.dims - (has_constant and not takes)
+        yield UnseenPart(node, read, (rows - (name in self.centred)) * size, takes)
 
     def _constants(self, node: fx.Node) -> Iterator[MovableConstant | UnbiasedReadout]:
         graph, given, name = self.graph, self.graph.named[node], self.graph.name(node)
