@@ -180,6 +180,31 @@ def _without_repeats(
 
     Of several equal runs the smallest seed stays, of several equal variants the reference.
     """
+    kept, warnings = counted_once(finished, references)
+    same_as, level = _repeated_variants(kept)
+    warnings += [say("equal_variants", one=one, other=other) for one, other in level]
+    for copy, original in same_as.items():
+        warnings.append(say("same_variant", copy=copy, original=original))
+    kept = [run for run in kept if run.variant not in same_as]
+
+    counted: list[Result] = []
+    first: dict[str, Result] = {}
+    for run in kept:
+        twin = first.setdefault(run.content_hash, run) if run.content_hash is not None else run
+        if twin is run:
+            counted.append(run)
+        else:
+            warnings.append(say("mislabelled", run=run.name, twin=twin.name))
+    return counted, same_as, tuple(warnings)
+
+
+def counted_once(finished: Sequence[Result], references: Sequence[str] = ()) -> tuple[list[Result], list[Sentence]]:
+    """Runs without those that repeat another one of their variant, and warnings about these.
+
+    Args:
+        finished: the runs.
+        references: variants whose runs come first.
+    """
     ordered = sorted(finished, key=lambda result: (result.variant not in references, result.seed))
     warnings: list[Sentence] = []
     kept: list[Result] = []
@@ -215,21 +240,7 @@ def _without_repeats(
                 expected=equal.expected,
             )
         )
-    same_as, level = _repeated_variants(kept)
-    warnings += [say("equal_variants", one=one, other=other) for one, other in level]
-    for copy, original in same_as.items():
-        warnings.append(say("same_variant", copy=copy, original=original))
-    kept = [run for run in kept if run.variant not in same_as]
-
-    counted: list[Result] = []
-    first: dict[str, Result] = {}
-    for run in kept:
-        twin = first.setdefault(run.content_hash, run) if run.content_hash is not None else run
-        if twin is run:
-            counted.append(run)
-        else:
-            warnings.append(say("mislabelled", run=run.name, twin=twin.name))
-    return counted, same_as, tuple(warnings)
+    return kept, warnings
 
 
 def _is_repeat(a: Result, b: Result) -> bool:

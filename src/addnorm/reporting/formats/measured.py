@@ -102,6 +102,7 @@ def comparison_text(
     *,
     word: str | None = None,
     better: int | None = None,
+    higher: bool = False,
     t: Phrases | None = None,
 ) -> str:
     """`better 5/5 -9.5 [-15.0, -4.0] (again 5/5 -8.1)`: verdict, seeds at which it is better, difference and interval, and the
@@ -112,6 +113,7 @@ def comparison_text(
         write: a difference as text.
         word: stands for the verdict.
         better: number of seeds; not written if not given.
+        higher: True if higher values are better.
         t: phrases of the language; English if not given.
     """
     t = phrases("en") if t is None else t
@@ -123,7 +125,7 @@ def comparison_text(
     if comparison["interval"] is not None:
         parts.append(f"[{', '.join(map(write, comparison['interval']))}]")
     if (again := comparison.get("again")) is not None:
-        parts.append(f"({t(_AGAIN[again['state']])}{_beside(again, write)})")
+        parts.append(f"({t(_AGAIN[again['state']])}{_beside(again, write, higher=higher)})")
     if (tuning := comparison.get("tuning")) and comparison["verdict"] in ("better", "worse"):
         lower = sum(entry["difference"] < 0 for entry in tuning)
         mean = sum(entry["difference"] for entry in tuning) / len(tuning)
@@ -134,11 +136,12 @@ def comparison_text(
 _AGAIN = {"found": "text.found_once", "found again": "text.again", "not found again": "text.not_again"}
 
 
-def _beside(again: Mapping[str, Any], write: Callable[[float], str]) -> str:
-    """Seeds of the second batch at which the loss is lower, and its difference; nothing before it has ended."""
+def _beside(again: Mapping[str, Any], write: Callable[[float], str], *, higher: bool) -> str:
+    """Seeds of the second batch at which it is better, and its difference; nothing before it has ended."""
     if again["difference"] is None:
         return ""
-    return f" {again['seeds_lower']}/{len(again['by_seed'])} {write(again['difference'])}"
+    better = sum((entry["difference"] > 0) == higher and entry["difference"] != 0 for entry in again["by_seed"])
+    return f" {better}/{len(again['by_seed'])} {write(again['difference'])}"
 
 
 def is_unplanned(ranking: Mapping[str, Any]) -> bool:

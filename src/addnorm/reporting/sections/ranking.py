@@ -287,7 +287,8 @@ def _cell(comparison: Mapping[str, Any], shown: RankingFormats, mark: str, t: Ph
     # Pairs without any shared seed have no list of seeds to count in.
     better = shown.seeds_better(comparison) if comparison.get("by_seed") else None
     word = t(f"verdict.{comparison['verdict'] or 'none'}") + (mark if comparison["verdict"] else "")
-    cell = comparison_text(comparison, shown.difference, word=word, better=better, t=t)
+    is_higher = shown.better == "higher"
+    cell = comparison_text(comparison, shown.difference, word=word, better=better, higher=is_higher, t=t)
     needed = comparison["seeds_needed"]
     if needed is None:
         return cell

@@ -218,6 +218,8 @@ def verdict_of(
         margin: largest difference that counts as none; None for no claim of equivalence.
     """
     low, high = comparison.interval
+    if margin is not None and -margin < low and high < margin:
+        return "equivalent"  # as of runs: a difference that counts as none is no improvement, however well it is known
     if low > 0 or high < 0:
         return "better" if (low > 0) == higher else "worse"
-    return "equivalent" if margin is not None and -margin < low and high < margin else "undecided"
+    return "undecided"

@@ -96,16 +96,17 @@ def steps_to_equal_loss(
 
 
 def _matrix(curves: Mapping[int, Curve], name: str) -> tuple[np.ndarray, Float[np.ndarray, "seed step"]]:
+    if not all(math.isfinite(loss) for curve in curves.values() for loss in curve.values()):
+        raise InputError(
+            f"{name}: expected finite losses, got one that is not. Leave out the variant whose run diverged."
+        )
     common = sorted(set.intersection(*(set(curve) for curve in curves.values())) - {0.0})
     if len(common) < 2:
         raise InputError(
             f"{name}: expected at least two steps that all its runs have a loss at, got {len(common)}. Evaluate all runs at "
             "the same steps."
         )
-    losses = np.array([[curves[seed][step] for step in common] for seed in sorted(curves)])
-    if not np.isfinite(losses).all():
-        raise InputError(f"{name}: expected finite losses, got one that is not. Leave out the run that diverged.")
-    return np.array(common), losses
+    return np.array(common), np.array([[curves[seed][step] for step in common] for seed in sorted(curves)])
 
 
 def _crossing(steps: np.ndarray, mean: np.ndarray, loss: float) -> tuple[int, float, float, float]:

@@ -25,6 +25,7 @@ from addnorm.statistics.run_tables.offline_runs import offline_files
 from addnorm.statistics.run_tables.records import PARQUET, Source, is_in_memory, read_records
 from addnorm.statistics.run_tables.run_files import run_files
 from addnorm.statistics.run_tables.trackers import is_database, read_any
+from addnorm.statistics.table import counted_once
 from addnorm.words import Sentence, listed, say
 
 __all__ = [
@@ -164,10 +165,12 @@ def read_sized_runs(
         runs = _runs(of_size, separator, names)
         results, early = results_of(runs, names.loss, names.state, all_ended=names.all_ended)
         notes += early
+        counted, copied = counted_once([result for result in results if result.state == "finished"])
+        notes += copied
         kept = [
             replace(run, loss=result.loss if result.state == "finished" else math.inf)
             for run, result in zip(runs, results, strict=True)
-            if result.state in ("finished", "diverged")
+            if result.state == "diverged" or result in counted
         ]
         left_out = [result for result in results if result.state not in ("finished", "diverged")]
         notes += [say("run_left_out", run=result.name, reason=result.reason or result.state) for result in left_out]

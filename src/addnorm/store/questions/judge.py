@@ -16,6 +16,7 @@ from typing import Any
 from addnorm.errors import InputError
 from addnorm.statistics import Result
 from addnorm.statistics.measure import Direction
+from addnorm.statistics.repeats import repeats
 from addnorm.statistics.run_tables import Source
 from addnorm.statistics.stream import EFFECTS, FUTILE, Proposal, StreamRule, StreamState
 from addnorm.store.files import Damaged
@@ -299,7 +300,7 @@ def _submit(
                 f"{path}: has run {result.name} with loss {state.runs[result.variant, result.seed]}, got {result.loss}. A "
                 "recorded run is never changed; give another run another seed."
             )
-    waiting = pending
+    waiting, copied = _without_copies(state, pending)
     while waiting:
         left = []
         for result in waiting:
@@ -322,8 +323,25 @@ def _submit(
         if len(left) == len(waiting):
             break
         waiting = left
-    notes = [*_about(state, waiting), *([say("judge_unfinished", runs=unfinished)] if unfinished else [])]
+    notes = [*copied, *_about(state, waiting), *([say("judge_unfinished", runs=unfinished)] if unfinished else [])]
     return decided, tuple(notes)
+
+
+def _without_copies(state: StreamState, pending: Sequence[Result]) -> tuple[list[Result], list[Sentence]]:
+    """Runs that repeat no other one of their variant in every digit, recorded or new, and a sentence for each that does."""
+    recorded = [
+        Result(variant=name, seed=seed, loss=loss) for (name, seed), loss in state.runs.items() if loss is not None
+    ]
+    copied = repeats([*recorded, *(result for result in pending if result.state == "finished")]).copies
+    first = {(each.variant, each.loss): each for each in reversed(recorded)}
+    kept, notes = [], []
+    for result in pending:
+        twin = first.setdefault((result.variant, result.loss), result)
+        if twin is result or result.variant not in copied:
+            kept.append(result)
+        else:
+            notes.append(say("copy", run=result.name, twin=twin.name, how=say("in_every_digit")))
+    return kept, notes
 
 
 def _about(state: StreamState, left: Sequence[Result]) -> list[Sentence]:

@@ -11,7 +11,7 @@ from addnorm.errors import InputError, UnknownName
 from addnorm.statistics.measure import Direction, Metric
 from addnorm.statistics.rules import RuleCheck, SizeLosses, WrittenRule, check_rule, read_rule
 from addnorm.statistics.run_tables import Run, Source
-from addnorm.store.questions.source import SizedSource, read_sizes
+from addnorm.store.questions.source import SizedSource, own_reference, read_sizes
 from addnorm.words import Sentence, say
 
 
@@ -101,7 +101,7 @@ def rule(
             raise UnknownName("variant", name, table.variants)
     base = None
     if asked.compares:
-        base = reference or table.variants[0]
+        base = reference or own_reference(source) or table.variants[0]
     chosen = tuple(variants) or tuple(name for name in table.variants if name != base)
     if not chosen:
         raise InputError(

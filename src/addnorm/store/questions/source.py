@@ -13,6 +13,7 @@ from addnorm.statistics import Result, kuang_2025, read_published
 from addnorm.statistics.measure import LOSS, Direction, Metric, measure_of
 from addnorm.statistics.run_tables import Run, SizedRuns, Source, is_run_table, read_run_table, read_sized_runs
 from addnorm.statistics.run_tables import read_curves as table_curves
+from addnorm.statistics.table import counted_once
 from addnorm.store.events import read_events
 from addnorm.store.files import Damaged, read_json
 from addnorm.store.results import measure_of_study, results
@@ -135,6 +136,8 @@ def read_sizes(
     for runs in read:
         costs = _costs_of_runs(StudyFolder(runs.name), time=time) if (Path(runs.name) / "study.json").exists() else {}
         ended = [result for result in runs.results if result.state in ("finished", "diverged")]
+        counted, copied = counted_once([result for result in ended if result.state == "finished"])
+        left_out += copied
         rows = tuple(
             Run(
                 where=each.name,
@@ -144,6 +147,7 @@ def read_sizes(
                 compute=costs.get(each.name),
             )
             for each in ended
+            if each.state == "diverged" or each in counted
         )
         made.append(SizedRuns(size=runs.name if further else "", runs=rows))
         left_out += [
@@ -174,19 +178,21 @@ def read_curves(
     """
     if is_run_table(source):
         curves, column, notes = table_curves(source, columns)
-        return curves, measure_of(column, "lower", unit), notes
+        return curves, measure_of(column, None, unit), notes
     path = Path(source)  # type: ignore[arg-type]
     if columns or unit:
         raise columns_of_no_table(path)
     folder = StudyFolder(path)
     curves, left_out = {}, []
     for run, result in zip(folder.runs(batch), results(folder, batch=batch), strict=True):
-        if result.state != "finished":
+        if result.state not in ("finished", "diverged"):
             left_out.append(sentence("run_left_out", run=result.name, reason=result.reason or result.state))
             continue
         # An evaluation that a later attempt repeated has the same values; those of the last step may be of more text.
         events = read_events(run.events_path, types=("eval",))[0]
         curve = {float(event["step"]): _curve_loss(event, run) for event in events}
+        if result.state == "diverged":  # an answer about its variant would be one about the runs that survived
+            curve[float(run.spec["steps"])] = math.inf
         curves.setdefault(result.variant, {})[result.seed] = {step: x for step, x in curve.items() if x is not None}
     if not curves:
         raise InputError(f"{path}: expected a finished run, got none. Train the study first.")
@@ -249,9 +255,9 @@ def relative_costs(folder: StudyFolder, reference: str) -> dict[str, dict[str, f
 
 
 def _by_variant(folder: StudyFolder, costs: Mapping[str, float], *, per_step: bool) -> dict[str, float]:
-    """Mean cost of a variant's runs, or of a step of theirs."""
+    """Mean cost of a variant's runs of the first batch, or of a step of theirs: the machine may be slower during the second."""
     of: dict[str, list[float]] = {}
-    for run in folder.runs():
+    for run in folder.runs("first"):
         if run.name in costs:
             of.setdefault(run.spec["variant"], []).append(costs[run.name] / (run.spec["steps"] if per_step else 1))
     return {variant: fmean(each) for variant, each in of.items()}
@@ -301,6 +307,12 @@ def compared_variants(
             raise UnknownName("variant", name, known)
     base = reference or known[0]
     return base, tuple(name for name in (variants or known) if name != base)
+
+
+def own_reference(source: Source) -> str | None:
+    """The first reference of a study; None of a table."""
+    is_study = isinstance(source, str | Path) and (Path(source) / "study.json").exists()
+    return StudyFolder(str(source)).references[0] if is_study else None
 
 
 def record_peek(folder: StudyFolder, say: Callable[[str], None] = warn) -> None:

@@ -16,6 +16,7 @@ from addnorm.statistics.run_tables import Run, Source
 from addnorm.store.questions.source import (
     SizedSource,
     compared_variants,
+    own_reference,
     read_curves,
     read_sizes,
     record_peek,
@@ -184,12 +185,11 @@ def speedup(
     def read(batch: Batch) -> _Batch:
         if of == "steps":
             return _read_steps(source, columns, unit, batch)
-        direction: Literal["lower"] | None = None if _is_study(source) else "lower"
-        table = read_sizes(source, columns, direction, unit, further=sizes, time=of == "time", batch=batch)
+        table = read_sizes(source, columns, None, unit, further=sizes, time=of == "time", batch=batch)
         return _of_sizes(table, limit, exponent)
 
     first = read("first")
-    base, chosen = _chosen(first.variants, reference or _own_reference(source), variants)
+    base, chosen = _chosen(first.variants, reference or own_reference(source), variants)
     answers, notes = _answers(first, base, chosen, confidence)
     studies = [StudyFolder(str(study)) for study in (source, *sizes)] if _is_study(source) else []
     tested = [name for name in _twice(studies, base, chosen) if _verdict(answers[name]) != "undecided"]
@@ -261,10 +261,6 @@ def _twice(studies: Sequence[StudyFolder], base: str, names: Sequence[str]) -> l
 
 def _is_study(source: Source) -> bool:
     return isinstance(source, str | Path) and (Path(source) / "study.json").exists()
-
-
-def _own_reference(source: Source) -> str | None:
-    return StudyFolder(str(source)).references[0] if _is_study(source) else None
 
 
 def _chosen(known: Sequence[str], reference: str | None, variants: Sequence[str]) -> tuple[str, tuple[str, ...]]:
