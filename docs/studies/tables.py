@@ -22,6 +22,8 @@ A block is a comment that says what stands in it, the table, and `<!-- end -->`:
                                        of tuning data is followed by the value of a rate, `NAME@0.024`, or by `@chosen`
     <!-- across NAME VARIANT NAME VARIANT --> the same for two variants of two files, over the seeds that both have
     <!-- signs NAME NAME … -->         share of pairs of variants whose difference keeps its sign from a size to a later one
+    <!-- worth NAME NAME … -->         what every variant is worth in compute, from data of several sizes, as
+                                       `addnorm rank DIR --size DIR --as speedup` prints it
     <!-- solved LOSS NAME … -->       runs of two variants below a loss, and Fisher's exact test of their shares
     <!-- cost NAME -->                 parameters and training FLOPs of every variant beside its loss
     <!-- learned NAME VARIANT WHAT --> coefficients WHAT of a variant, means over its seeds: a row per layer that reads, a
@@ -46,15 +48,18 @@ from scipy.stats import fisher_exact, ttest_1samp
 
 from addnorm.reporting.drawing.image import saved
 from addnorm.reporting.formats.trend_table import text as trend_text
+from addnorm.reporting.questions.speedup import answer as written_answer
 from addnorm.reporting.sections.lengths.table import text as lengths
 from addnorm.reporting.sections.ranking import text
 from addnorm.reporting.sections.tuning import text as tuning_text
 from addnorm.statistics import compare_pairs, ranking_of_published, read_published
 from addnorm.store import StudyFolder
+from addnorm.store.questions.speedup import speedup
 from addnorm.store.rank import rank
 from addnorm.store.results import results
 from addnorm.store.study import COSTS
 from addnorm.store.trend import trend
+from addnorm.words import phrases
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))  # the test imports this file by its path
@@ -63,8 +68,8 @@ from claims import table as claims_table  # noqa: E402
 
 DATA = HERE / "data"
 BLOCK = re.compile(
-    r"<!-- (rank|sweep|trend|pairs|batches|across|signs|solved|tuning|lengths|verdicts|cost|learned|table|claims|counts|answer)"
-    r" ([^>]*?) -->\n"
+    r"<!-- (rank|sweep|trend|pairs|batches|across|signs|worth|solved|tuning|lengths|verdicts|cost|learned|table|claims|counts"
+    r"|answer) ([^>]*?) -->\n"
     r".*?<!-- end -->",
     flags=re.S,
 )
@@ -247,6 +252,8 @@ def block(kind: str, names: str) -> str:
         return across(*names.split())
     if kind == "signs":
         return signs(names.split())
+    if kind == "worth":
+        return worth(names.split())
     if kind == "solved":
         return solved(*names.split())
     if kind == "cost":
@@ -383,6 +390,19 @@ def signs(names: list[str]) -> str:
         kept = sum((means[first][a] < means[first][b]) == (means[second][a] < means[second][b]) for a, b in every)
         rows.append([labels[first], labels[second], f"{kept} of {len(every)}", f"{len(every) / 2:g}"])
     return markdown(rows)
+
+
+def worth(names: list[str]) -> str:
+    """Compute multipliers over the sizes of several files."""
+    of_sizes = [stored(name) for name in names]
+    rows = [
+        {"size": data["label"], "compute": data["costs"][run["variant"]]["flops"], **run}
+        for data in of_sizes
+        for run in data["runs"]
+    ]
+    kept = [{key: row[key] for key in ("size", "variant", "seed", "loss", "compute")} for row in rows]
+    answered = speedup(kept, reference=of_sizes[0]["references"][0], unit="nats per token")
+    return f"```text\n{written_answer(answered.to_json(), phrases('en')).text(100)}\n```\n"
 
 
 def solved(threshold: str, *names: str) -> str:
