@@ -55,6 +55,31 @@ class Stopped(nn.Module):
         return self.last(self.first(x).detach())
 
 
+class Moving(nn.Module):
+    """A mean of all calls so far, which this one reads and the next one, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.map = nn.Linear(3, 3)
+        self.register_buffer("mean", torch.zeros(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        made = self.map(x)
+        self.mean.mul_(0.9).add_(0.1 * made.detach().mean((0, 1)))
+        return torch.tanh(made + self.mean)
+
+
+@pytest.mark.parametrize(
+    ("model", "buffer"),
+    [(Moving(), "mean"), (nn.utils.parametrizations.spectral_norm(nn.Linear(3, 3)), "parametrizations.weight.0._v")],
+)
+def test_calls_that_read_what_an_earlier_one_wrote_are_refused(model: nn.Module, buffer: str) -> None:
+    with pytest.raises(InputError, match=f"reads what an earlier call wrote to {buffer}"):
+        addnorm.symmetries(model, X)
+    if buffer != "mean":
+        assert addnorm.symmetries(model.eval(), X).parameters == 12
+
+
 def test_integers_are_refused() -> None:
     with pytest.raises(
         InputError, match="expected a model that returns floating-point tensors, got Tensor with int64 only"

@@ -74,6 +74,26 @@ class WidenedFreely(Widened):
         return self.summed(x)
 
 
+class RotaryPairs(Part):
+    """Positions that turn neighbouring channels, written by strided slices: x cos - y sin beside x sin + y cos. Two heads of
+    four channels, in each of which both pairs may be turned and scaled."""
+
+    def __init__(self) -> None:
+        super().__init__((8, 6), (8, 6), (8, 6), (6, 8))
+
+    def turned(self, x: Tensor) -> Tensor:
+        angles = torch.arange(15.0, dtype=x.dtype)[:, None] * torch.tensor([1.0, 0.1], dtype=x.dtype)
+        one, other = x[..., ::2], x[..., 1::2]
+        made = [one * angles.cos() - other * angles.sin(), one * angles.sin() + other * angles.cos()]
+        return torch.stack(made, -1).flatten(-2)
+
+    def part(self, x: Tensor) -> Tensor:
+        query, key, value, out = self.weights
+        heads = [F.linear(x, each).view(4, 15, 2, 4).transpose(1, 2) for each in (query, key, value)]
+        made = F.scaled_dot_product_attention(*map(self.turned, heads[:2]), heads[2], is_causal=True)
+        return torch.tanh(F.linear(made.transpose(1, 2).reshape(4, 15, 8), out))
+
+
 class Image(nn.Module):
     """As ViT: biases of patches and a class token before a table of positions, and norms that remove the mean."""
 
@@ -168,6 +188,7 @@ class Columns(Part):
     [
         # Two heads' own parts, and the part that both share.
         (Latent, {"basis of the stream": 15 + 6, "basis of values": 8, "basis of queries and keys": 3 * 4}),
+        (RotaryPairs, {"basis of queries and keys": 2 * 4, "basis of values": 2 * 16}),
         (Widened, {"subspace that a reader never sees": 4 * 4 + 4 * 3}),
         (WidenedFreely, {"subspace that a reader never sees": 0}),
         # Two constants go to the positions; means of 8 taps, the patches' bias, the token and 5 positions.

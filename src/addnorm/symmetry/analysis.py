@@ -113,6 +113,13 @@ def symmetries(
         try:
             progress("structural method", 0, 1)
             program = export(model, read[0], observe=observe, training=model.training)
+            if program.states:
+                # What one call writes and the next reads is neither an input, of which all values count, nor a parameter.
+                raise InputError(
+                    "expected calls that stand alone, got a model that reads what an earlier call wrote to "
+                    f"{program.states[0]}. Put it into evaluation mode, or have it leave that buffer as it is; addnorm audit "
+                    "judges its biases."
+                )
             made = structure(program, point, *read)
         except NotExported as error:
             notes.append(f"the model does not export, so only the numerical method ran: {error}")

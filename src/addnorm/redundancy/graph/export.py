@@ -79,6 +79,8 @@ class Program:
     """Placeholder -> a tensor created while tracing."""
     rewritten: tuple[str, ...]
     """Names of the parameters that the model itself changes in its first call."""
+    states: tuple[str, ...] = ()
+    """Names of the buffers that pass data from one call to the next."""
 
 
 def export(model: nn.Module, inputs: object, *, observe: Observe, training: bool) -> Program:
@@ -152,6 +154,7 @@ def export(model: nn.Module, inputs: object, *, observe: Observe, training: bool
         buffers=frozenset(buffers),
         constants=constants,
         rewritten=tuple(rewritten),
+        states=tuple(own for name, own in parameters.items() if name in states),
     )
 
 

@@ -183,6 +183,10 @@ class Operation(Maps):
         if query.plain != key.plain or (query.second is None) != (key.second is None):
             raise NoRequirement
         parts = [self._by_head(query.first), self._by_head(key.first)]
+        turned: list[Tensor] = []
+        if query.second is not None and key.second is not None:
+            turned = [self._by_head(query.second), self._by_head(key.second)]
+            parts, turned = _untangled(parts, turned)
         heads = max(len(each) for each in parts)
         one, other = (each.repeat_interleave(heads // len(each), 0) for each in parts)
         self.given.equal(ids_of(one), ids_of(other), dual=True)
@@ -190,13 +194,11 @@ class Operation(Maps):
         self.given.role(ids_of(other), "key")
         for each in (one, other):
             self.given.together(ids_of(each), np.repeat(np.arange(heads), each.shape[1]))
-        if query.second is not None and key.second is not None:
-            for state, own in ((query, parts[0]), (key, parts[1])):
-                assert state.second is not None
-                turned = self._by_head(state.second)
-                rotated = own != turned
+        if turned:
+            for own, partner in zip(parts, turned, strict=True):
+                rotated = own != partner
                 self.given.together(ids_of(own), ids_of(rotated.long()))
-                self.given.paired(ids_of(own[rotated]), ids_of(turned[rotated]))
+                self.given.paired(ids_of(own[rotated]), ids_of(partner[rotated]))
         elif not query.plain:
             self.given.alone(ids_of(one))
             self.given.alone(ids_of(other))
@@ -340,3 +342,28 @@ class Operation(Maps):
         for each in parts[1:]:
             self.given.equal(ids_of(token), ids_of(each.first[:1, :1]))
         return [replace(each, first=token.expand(each.first.shape)) for each in parts]
+
+
+def _untangled(own: list[Tensor], turned: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+    """Channels of queries and keys and their partners, [head, d], with each channel its own once.
+
+    x cos - y sin and x sin + y cos, one beside the other, both begin with x: the second is y's, of which x is the partner.
+
+    Raises:
+        NoRequirement: a channel is nowhere its own, or queries and keys are not turned alike.
+    """
+    swapped = [torch.zeros_like(each, dtype=torch.bool) for each in own]
+    for channels, of in zip(own, swapped, strict=True):
+        for row, of_row in zip(channels.tolist(), of, strict=True):
+            seen: set[int] = set()
+            for place, channel in enumerate(row):
+                of_row[place] = channel in seen
+                seen.add(channel)
+    made = [torch.where(of, there, here) for of, here, there in zip(swapped, own, turned, strict=True)]
+    partners = [torch.where(of, here, there) for of, here, there in zip(swapped, own, turned, strict=True)]
+    for channels, partner in zip(made, partners, strict=True):
+        if len(channels.unique()) < channels.numel() or not bool(torch.isin(partner, channels).all()):
+            raise NoRequirement
+    if any(bool((of != swapped[0][:1]).any()) for of in swapped):
+        raise NoRequirement
+    return made, partners
