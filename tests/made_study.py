@@ -103,7 +103,9 @@ def train(run: RunFolder, events: EventWriter, first: int, last: int, *, every: 
             events.write("eval", step=step, final=False, loss=loss, accuracy=0.4, perplexity=math.exp(loss))
 
 
-def finish(run: RunFolder, *, level: float = 2.4, attempts: int = 1, kept: float | None = None) -> None:
+def finish(
+    run: RunFolder, *, level: float = 2.4, attempts: int = 1, kept: float | None = None, accuracy: float | None = None
+) -> None:
     """Bring a run to its end, in as many attempts; each after the first goes on from half-way and repeats four steps."""
     steps = run.spec["steps"]
     half = steps // 4 * 2
@@ -122,7 +124,7 @@ def finish(run: RunFolder, *, level: float = 2.4, attempts: int = 1, kept: float
                     step=steps,
                     final=True,
                     loss=loss,
-                    accuracy=0.4 + 1e-4 * place % 0.1,
+                    accuracy=0.4 + 1e-4 * place % 0.1 if accuracy is None else accuracy,
                     perplexity=math.exp(loss),
                 )
                 events.write("end", step=steps, reason="finished")

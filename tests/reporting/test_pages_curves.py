@@ -9,12 +9,13 @@ import made_study
 from addnorm.errors import InputError
 from addnorm.reporting.formats.numbers import ticks
 from addnorm.reporting.reader import Reader
-from addnorm.reporting.sections.cards import spark
+from addnorm.reporting.sections.cards import cards, spark
+from addnorm.reporting.sections.cost import costs
 from addnorm.reporting.sections.curves import FIRST_SHOWN, chart_of, charts, curves, table
 from addnorm.reporting.sections.curves.download import download
 from addnorm.reporting.sections.curves.reading import Series, smoothed
 from addnorm.reporting.view import Selection
-from addnorm.store import Index, Milestones, write_json
+from addnorm.store import Index, Milestones, StudyFolder, write_json
 
 
 @pytest.fixture
@@ -38,6 +39,23 @@ def test_a_seed_that_is_behind_does_not_hide_the_others(tmp_path):
     snapshot = Reader(tmp_path / "study").look()
     line = curves(snapshot, Selection(variants=("base",))).series[0]
     assert line.steps == tuple(range(2, 41, 2))
+
+
+def test_means_are_of_the_first_batch_of_seeds_and_lists_of_both(tmp_path):
+    """Only variants of verdicts are trained on the second one: other means would compare different seeds."""
+    plan = made_study.plan(seeds=range(6))
+    plan["runs"] = [run for run in plan["runs"] if run["seed"] < 3 or run["variant"] != "v4m5"]
+    study = StudyFolder.create(tmp_path / "study", {**plan, "seeds": [0, 1, 2], "replicate": [3, 4, 5]})
+    for run in study.runs():
+        again = run.spec["seed"] > 2
+        made_study.finish(run, level=3.4 if again else 2.4, attempts=2 if again else 1)
+    snapshot = Reader(study.path).look()
+    (mean,) = curves(snapshot, Selection(variants=("base",))).series
+    seeds = curves(snapshot, Selection(variants=("base",), mode="seeds")).series
+    assert len(seeds) == 6
+    assert mean.values[-1] == pytest.approx(sum(line.values[-1] for line in seeds[:3]) / 3)
+    assert {(card.seeds_counted, card.seeds) for card in cards(snapshot)} == {(3, 3)}
+    assert not any(cost.paused for cost in costs(snapshot))
 
 
 def test_unknown_models_are_left_out_and_without_any_the_first_are_shown(snapshot):

@@ -1,5 +1,6 @@
 """The table of verdicts: how its intervals are drawn."""
 
+import math
 import re
 
 import pytest
@@ -8,6 +9,7 @@ import made_study
 from addnorm.reporting.reader import Reader
 from addnorm.reporting.render import Pages
 from addnorm.reporting.sections.answer import answer
+from addnorm.reporting.sections.cards import cards
 from addnorm.reporting.view import View
 
 SECTIONS = ("cards", "verdicts")
@@ -26,7 +28,8 @@ def unequal(path, finished):
     for run in study.runs():
         variant, seed = run.spec["variant"], run.spec["seed"]
         if (variant, seed) in finished:
-            made_study.finish(run, level=HARD if seed == 1 else 2.4 if variant == "base" else 2.5)
+            level = HARD if seed == 1 else 2.4 if variant == "base" else 2.5
+            made_study.finish(run, level=level, accuracy=0.75 if seed == 1 else 0.25)
     return study
 
 
@@ -43,6 +46,8 @@ def test_losses_over_unequal_seeds_are_over_those_that_all_have(name, tmp_path):
     assert losses(study)["base"][0] < losses(study)["one"][0] < HARD - 0.5
     html = section(name, study)
     assert html.count("shared seeds: 1") == 2
+    assert html.count("25.00 %") == 2, "the accuracy beside a loss is of the same seeds"
+    assert [card.perplexity == math.exp(card.loss) for card in cards(Reader(study.path).look())] == [True, True]
     assert "± 0" not in html  # an interval of one mean says nothing beside it
 
 
@@ -87,4 +92,6 @@ def test_a_tested_comparison_is_priced_at_new_seeds_alone(tmp_path):
     snapshot = Reader(study.path).look()
     comparison = snapshot.ranking["one"].versus["base"]
     assert (comparison.verdict, snapshot.ranking.stages) == ("undecided", None)
-    assert answer(snapshot).price.runs == 2 * comparison.seeds_needed > 6
+    price = answer(snapshot).price
+    assert price.runs == 2 * comparison.seeds_needed > 6
+    assert price.training_s == price.runs * 40 * 4 * 16 / 640, "not by the clock, which counts pauses"

@@ -68,6 +68,22 @@ def test_numbers_are_metrics_and_nothing_else_is(out: Path) -> None:
         index.sync()
 
 
+def test_the_last_point_of_a_curve_is_on_the_text_of_the_others(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with EventWriter(out / "a" / "events.jsonl", attempt=1) as events:
+        events.write("eval", step=3, loss=2.5, perplexity=math.exp(2.5), final=False)
+        events.write("eval", step=6, loss=2.1, perplexity=math.exp(2.1), final=True, text={"curve_loss": 2.0})
+    with monkeypatch.context() as before:  # what the first version stored
+        before.setattr(migrations, "MIGRATIONS", migrations.MIGRATIONS[:1])
+        before.setattr("addnorm.store.index.on_curve_text", lambda event: event)
+        Index(out).sync()
+        assert ("a", 1, "eval.loss", 6, 2.1) in stored(out)
+    for _ in range(2):
+        assert Index(out).curve("a", "eval.loss") == [(3, 2.5), (6, 2.0)]
+        assert Index(out).curve("a", "eval.perplexity")[-1] == (6, math.exp(2.0))
+        Index(out).sync()
+    assert ("a", 1, "eval.loss", 6, 2.0) in stored(out)
+
+
 def test_sync_reads_new_bytes_alone(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index = Index(out)
     write(out, range(100))
@@ -212,7 +228,7 @@ def test_a_failed_migration_leaves_the_old_version(out: Path, monkeypatch: pytes
     database = sqlite3.connect(out / "index.db", isolation_level=None)
     with pytest.raises(sqlite3.OperationalError):
         migrations.migrate(database)
-    assert migrations.version(database) == 1
+    assert migrations.version(database) == len(bad) - 1
     assert [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE name = 'new'")] == []
     database.close()
 

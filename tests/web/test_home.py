@@ -57,7 +57,7 @@ def test_every_study_is_listed_with_question_answer_progress_and_cost(home, lang
         assert "Made by hand. Found, with 95 % confidence in all of it together: v2m1 is better than base by" in first
         assert "9 runs of 3 models" in first
         assert "23 k tokens trained" in first
-        assert "of training, all runs added" in first
+        assert "pauses included, all runs added" in first
         assert "38.9 % of all steps done" in second
     else:
         assert "v2m1 优于 base" in first

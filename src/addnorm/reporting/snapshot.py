@@ -1,5 +1,6 @@
 """A study at one moment: every run's state and newest numbers, and the ranking that they allow."""
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -24,6 +25,8 @@ WORST_FIRST: tuple[State, ...] = ("running", "failed", "diverged", "blocked", "i
 """The first state that any run of a model has is shown as the model's: running, or else the worst."""
 _MOST_SETTINGS = 4
 """Settings that a variant's subtitle names."""
+_LARGEST_LOG = 700.0
+"""Of a perplexity, so that it is a number."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +37,9 @@ class ShownLoss:
     shared: int | None
     """Number of seeds behind it where the variants have different ones: those that all have. 0 if there is none, so that it
     must not be compared; None where all variants have the same seeds."""
+    accuracy: float | None
+    perplexity: float | None
+    """Both of the same seeds as the loss."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,6 +239,12 @@ class Snapshot:
         """The variant's runs, by seed; none for a variant that the study does not have."""
         return self._by_variant.get(variant, ())
 
+    def first_batch(self, variant: str) -> tuple[RunView, ...]:
+        """Those without the plan's `replicate`: only some variants have a second batch, so that means over both would compare
+        different seeds."""
+        second = self.plan.get("replicate", ())
+        return tuple(run for run in self.of(variant) if run.seed not in second)
+
     @cached_property
     def by_result(self) -> tuple[str, ...]:
         """Every variant, best first; those without a rank after them, in the study's order."""
@@ -265,22 +277,27 @@ class Snapshot:
         if self.ranking is None:
             return {}
         by_seed = {
-            row.variant: {value.seed: value.loss for value in row.values if value.counted and value.loss is not None}
+            row.variant: {value.seed: value for value in row.values if value.counted and value.loss is not None}
             for row in self.ranking.variants
             if not row.constant and row.mean is not None  # the value of an untrained model is that of every seed
         }
-        seeds = [set(losses) for losses in by_seed.values()]
+        seeds = [set(values) for values in by_seed.values()]
         common = set.intersection(*seeds) if seeds else set()
         is_even = self.ranking.unpaired or all(each == common for each in seeds)
         shown = {}
         for row in self.ranking.variants:
             own = by_seed.get(row.variant)
-            if row.mean is not None and (is_even or own is None):
-                shown[row.variant] = ShownLoss(loss=row.mean, shared=None)
-            elif row.mean is not None and not common:
-                shown[row.variant] = ShownLoss(loss=row.mean, shared=0)
+            if row.mean is not None and (is_even or own is None or not common):
+                shared = None if is_even or own is None else 0
+                accuracy, perplexity = row.accuracy, row.perplexity
+                shown[row.variant] = ShownLoss(loss=row.mean, shared=shared, accuracy=accuracy, perplexity=perplexity)
             elif own:
-                shown[row.variant] = ShownLoss(loss=fmean(own[seed] for seed in common), shared=len(common))
+                values = [own[seed] for seed in common]
+                loss = fmean(value.loss for value in values if value.loss is not None)
+                accuracies = [value.accuracy for value in values if value.accuracy is not None]
+                accuracy = fmean(accuracies) if len(accuracies) == len(common) else None
+                perplexity = None if row.perplexity is None else math.exp(min(loss, _LARGEST_LOG))
+                shown[row.variant] = ShownLoss(loss=loss, shared=len(common), accuracy=accuracy, perplexity=perplexity)
         return shown
 
     @cached_property

@@ -9,7 +9,8 @@ Readers do not depend on the index. They combine its rows with the events after 
 read the events from the start. The result is the same, only slower.
 
 A metric is a number in an event and is named `type.field`: `train.loss`, `eval.accuracy`. Booleans, strings and nested values
-are not metrics. SQLite has no NaN: it is stored as NULL and read back as NaN.
+are not metrics. `eval.loss` is on the text of all evaluations also where the last one was on more (`on_curve_text`). SQLite
+has no NaN: it is stored as NULL and read back as NaN.
 """
 
 import hashlib
@@ -22,7 +23,7 @@ from typing import Any
 from urllib.parse import quote
 
 from addnorm.errors import JobError
-from addnorm.store.events import Event
+from addnorm.store.events import Event, on_curve_text
 from addnorm.store.files import Damaged, DiskFull
 from addnorm.store.follower import EventFollower
 from addnorm.store.lock import Lock
@@ -325,7 +326,7 @@ def _add_new_events(database: sqlite3.Connection, run: str, path: Path) -> None:
 def _points(events: Iterable[Event]) -> Iterator[Point]:
     for event in events:
         attempt, kind, step = event["attempt"], event["type"], event["step"]
-        for name, value in event.items():
+        for name, value in on_curve_text(event).items():
             if (
                 name not in ("time", "attempt", "step")
                 and isinstance(value, int | float)

@@ -23,6 +23,8 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             end_byte INTEGER NOT NULL
         ) WITHOUT ROWID""",
     ),
+    # The last `eval.loss` was on other text than the others: all points are read again.
+    ("DELETE FROM points", "DELETE FROM sources"),
 )
 """Statements that migrate version i to version i + 1."""
 

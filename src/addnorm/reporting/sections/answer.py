@@ -14,6 +14,8 @@ from addnorm.statistics.conclusion import conclusion, open_comparisons
 from addnorm.statistics.effects.next_step import next_step
 from addnorm.statistics.measure import Metric
 from addnorm.statistics.ranking import RESOLVABLE_SEEDS
+from addnorm.store import Damaged, RunFolder
+from addnorm.store.questions.source import median_speed
 from addnorm.words import Sentence, phrases
 
 
@@ -26,8 +28,8 @@ class Price:
     runs: int
     tokens: int | None
     """None for a plan that was not made by `addnorm run`."""
-    wall_s: float | None
-    """Time of these runs one after the other, at the mean time of the finished runs of the same variants; None without any."""
+    training_s: float | None
+    """Time of these runs one after the other, at the speed of the finished runs of the same variants; None without any."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,18 +107,27 @@ def _price(snapshot: Snapshot) -> Price | None:
     }
     tokens = {name: _tokens(snapshot.of(name)[0]) for name in missing}
     finished = {name: [run for run in snapshot.of(name) if run.state == "finished"] for name in missing}
-    walls = {name: mean_of_known([run.wall_s for run in runs]) for name, runs in finished.items()}
+    times = {name: mean_of_known([_seconds(snapshot, run) for run in runs]) for name, runs in finished.items()}
     return Price(
         variant=variant,
         reference=reference,
         runs=sum(missing.values()),
         tokens=_total(missing, tokens),
-        wall_s=_total(missing, walls),
+        training_s=_total(missing, times),
     )
 
 
 def _total(missing: Mapping[str, int], each: Mapping[str, Any]) -> Any:
     return None if None in each.values() else sum(count * each[name] for name, count in missing.items())
+
+
+def _seconds(snapshot: Snapshot, run: RunView) -> float | None:
+    try:
+        speed = median_speed(RunFolder(snapshot.path / run.run))
+    except Damaged:  # an event before the last ones, so that the run is finished all the same
+        return None
+    tokens = _tokens(run)
+    return tokens / speed if tokens and speed else None
 
 
 def _tokens(run: RunView) -> int | None:

@@ -7,9 +7,8 @@ from typing import Any
 
 from addnorm.reporting.formats.listing import MOST_CARDS, grouped, matches
 from addnorm.reporting.section import Section
-from addnorm.reporting.snapshot import ORDER, WORST_FIRST, RunView, Snapshot
+from addnorm.reporting.snapshot import ORDER, WORST_FIRST, RunView, ShownLoss, Snapshot
 from addnorm.reporting.view import Listing, View
-from addnorm.statistics import VariantRank
 from addnorm.store import Damaged, State
 
 _SPARK_POINTS = 48
@@ -35,6 +34,7 @@ class Card:
     counts: tuple[tuple[State, int], ...]
     seeds_counted: int
     seeds: int
+    """Of the first batch, which alone is ranked."""
     loss: float | None
     """Mean over the counted runs, of the seeds that all models have; before any has finished, the newest loss of the most
     advanced run."""
@@ -159,7 +159,7 @@ def card(snapshot: Snapshot, variant: str, spark: str = "") -> Card:
     ahead = furthest(runs)
     own = snapshot.losses.get(variant)
     counted = own is not None
-    shown: VariantRank | RunView | None = row if counted else ahead
+    shown: ShownLoss | RunView | None = own if counted else ahead
     walls = [run.wall_s for run in runs if run.wall_s is not None]
     return Card(
         place=snapshot.variants.index(variant),
@@ -171,7 +171,7 @@ def card(snapshot: Snapshot, variant: str, spark: str = "") -> Card:
         reason=_reason(runs),
         counts=tuple((state, states[state]) for state in ORDER if states[state]),
         seeds_counted=row.seeds if row is not None else 0,
-        seeds=len(runs),
+        seeds=len(snapshot.first_batch(variant)),
         loss=own.loss if own is not None else ahead.loss if ahead else None,
         shared=own.shared if own is not None else None,
         reach=None

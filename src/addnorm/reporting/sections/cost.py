@@ -81,7 +81,7 @@ def costs(snapshot: Snapshot) -> list[Cost]:
 
 
 def _cost(variant: str, snapshot: Snapshot, counted: Mapping[str, Any], base: float | int | None) -> Cost:
-    runs = snapshot.of(variant)
+    runs = snapshot.first_batch(variant)
     done = [run for run in runs if run.state == "finished"]
     flops = float(counted["flops_per_token"]) if "flops_per_token" in counted else None
     return Cost(

@@ -114,7 +114,7 @@ def _loss(row: VariantRank, shown: ShownLoss | None) -> Mapping[str, float | int
     if shown is None or shown.shared is None:
         reach = (row.interval[1] - row.interval[0]) / 2 if row.interval else None
         return {"mean": row.mean, "reach": reach, "shared": None}
-    return {"mean": shown.loss, "reach": None, "shared": shown.shared}
+    return {"mean": shown.loss, "reach": None, "shared": shown.shared, "accuracy": shown.accuracy}
 
 
 def _cell(comparison: VariantComparison, scale: float, forms: RankingFormats) -> VerdictRow:

@@ -14,7 +14,7 @@ from addnorm.statistics.measure import LOSS, Direction, Metric, measure_of
 from addnorm.statistics.run_tables import Run, SizedRuns, Source, is_run_table, read_run_table, read_sized_runs
 from addnorm.statistics.run_tables import read_curves as table_curves
 from addnorm.statistics.table import counted_once
-from addnorm.store.events import read_events
+from addnorm.store.events import Event, on_curve_text, read_events
 from addnorm.store.files import Damaged, read_json
 from addnorm.store.results import measure_of_study, results
 from addnorm.store.run import RunFolder
@@ -199,12 +199,13 @@ def read_curves(
     return curves, measure_of_study(folder), tuple(left_out)
 
 
-def _curve_loss(event: Mapping[str, object], run: RunFolder) -> float | None:
+def _curve_loss(event: Event, run: RunFolder) -> float | None:
     """Loss on the text of all evaluations; None where the last one is of other text."""
     text, training = event.get("text"), _training(run)
-    if not isinstance(text, Mapping) or training.get("final_sequences") in (None, training.get("eval_sequences")):
-        return float(str(event["loss"]))
-    return float(text["curve_loss"]) if "curve_loss" in text else None
+    is_other = isinstance(text, Mapping) and "curve_loss" not in text
+    if is_other and training.get("final_sequences") not in (None, training.get("eval_sequences")):
+        return None
+    return float(on_curve_text(event)["loss"])
 
 
 def _training(run: RunFolder) -> Mapping[str, object]:
@@ -270,15 +271,25 @@ def _costs_of_runs(folder: StudyFolder, *, time: bool) -> dict[str, float]:
         batch, seq = _training(run).get("batch"), _training(run).get("seq")
         per_token: Any
         if time:
-            # The median over events, which neither a pause nor another program's minute moves.
-            events = read_events(run.events_path, types=("train",))[0]
-            speed = median(float(event.get("tokens_per_s", 0)) for event in events) if events else 0
+            speed = median_speed(run)
             per_token = 1 / speed if speed else 0.0
         else:
             per_token = (counted.get(run.spec["variant"]) or {}).get("flops_per_token")
         if per_token and run.spec["steps"] and isinstance(batch, int) and isinstance(seq, int):
             costs[run.name] = float(run.spec["steps"] * batch * seq * per_token)
     return costs
+
+
+def median_speed(run: RunFolder) -> float:
+    """Tokens per second of training; the median over events, which neither a pause nor another program's minute moves.
+
+    0 without an event.
+
+    Raises:
+        Damaged: the events are damaged.
+    """
+    events = read_events(run.events_path, types=("train",))[0]
+    return median(float(event.get("tokens_per_s", 0)) for event in events) if events else 0.0
 
 
 def columns_of_no_table(path: Path, given: str = "columns are given") -> InputError:

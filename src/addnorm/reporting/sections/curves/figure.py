@@ -165,6 +165,7 @@ def _metric_table(metric: str, rows: Sequence[Mapping[str, Any]]) -> str:
     return ResultTable(columns, rows).latex(
         f"{name}{unit}: means over the seeds that have reached a step.",
         "Range: least and largest seed at the last step.",
+        *(["All steps are on one text; a ranking may be on more."] if metric == "loss" else []),
     )
 
 

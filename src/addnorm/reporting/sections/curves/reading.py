@@ -155,7 +155,9 @@ class _Reader:
 
     def read(self) -> Curves:
         asked = self.selection
-        runs = [run for name in asked.variants for run in self.snapshot.of(name)]
+        # Every run has a line of its own, but means are of the seeds that the ranking compares.
+        of = self.snapshot.of if asked.mode == "seeds" else self.snapshot.first_batch
+        runs = [run for name in asked.variants for run in of(name)]
         costs = counted_costs(self.snapshot) if asked.x == "flops" else {}
         axes = {run.run: axis_of(run, asked.x, self.index, costs) for run in runs}
         last_x = max((axis.place(run.steps) for run in runs if (axis := axes[run.run]) is not None), default=0.0)
@@ -165,7 +167,7 @@ class _Reader:
             if name != asked.versus:
                 lines = [
                     line
-                    for run in self.snapshot.of(name)
+                    for run in of(name)
                     if (axis := axes[run.run]) is not None and (line := self._line(run, axis, base)) is not None
                 ]
                 series += lines if asked.mode == "seeds" else self._mean(name, lines)
