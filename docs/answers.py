@@ -271,8 +271,8 @@ OBJECTS: dict[str, tuple[type, str, dict[str, Any], str]] = {
     ),
     "trend": (
         trend.Trend,
-        "sizes references margin confidence variants warnings",
-        {"sizes": _list(_object(name=TEXT, parameters=NUMBER))},
+        "metric unit sizes references margin confidence variants warnings",
+        {"metric": TEXT, "unit": METRIC["unit"], "sizes": _list(_object(name=TEXT, parameters=NUMBER))},
         "decisions",
     ),
     "decision_accuracy": (
@@ -584,7 +584,7 @@ LENGTH_ROW = _object(
     versus=_about(_by_name(_of("comparison")), "By reference."),
 )  # fmt: skip
 EXTRAPOLATED = _object(
-    study=TEXT, trained=_about(WHOLE, "Train length in tokens."), lengths=_list(WHOLE),
+    study=TEXT, metric=TEXT, unit=METRIC["unit"], trained=_about(WHOLE, "Train length in tokens."), lengths=_list(WHOLE),
     scoring={"enum": [*get_args(Scoring)]}, ending=_about(WHOLE, "Targets at the end of a window with --scoring ending."),
     data_hash=TEXT, stretch=_about(WHOLE, "Tokens of a stretch of text."), stretches=WHOLE,
     lines=_list(_object(label=TEXT, variant=TEXT, switch=TEXT)), references=TEXTS, margin=MEASURED, confidence=NUMBER,

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,31 @@ def test_tables_of_other_code_need_their_sizes(
             assert one["versus"]["base"]["change"]["p"] == pytest.approx(other["versus"]["base"]["change"]["p"])
     assert main(["trend", *tables, *columns]) == 2
     assert "--parameters 54168,90656" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("column", "unit", "heading", "margin"),
+    [
+        ("val_loss", "nats per token", "val_loss minus that of base, in thousandths of a nat, by", "±5;"),
+        ("val_bpb", "bits per byte", "val_bpb minus that of base, in bits per byte, by", "±0.005;"),
+        ("ppl", None, "ppl minus that of base, in ppl, by", "±0.005;"),
+    ],
+)
+def test_differences_are_in_the_unit_of_the_column(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, column: str, unit: str | None, heading: str, margin: str
+) -> None:
+    tables = [str(table(tmp_path / f"{name}.csv", number)) for name, number in PARAMETERS.items()]
+    for path in map(Path, tables):
+        path.write_text(path.read_text(encoding="utf-8").replace("val_loss", column), encoding="utf-8")
+    command = [*tables, "--columns", f"variant=model,loss={column}", "--parameters", "5e4,1e5,2e5"]
+    out = " ".join(printed(capsys, *command, "--plot", str(tmp_path / "trend.svg")).split())
+    in_nats = unit == "nats per token"
+    assert heading in out
+    assert margin in out
+    assert (f"Differences in {column} of less count as none" in out) is not in_nats
+    assert re.search(r"falls 4/4 -(\d+\.\d|0\.\d+) ", out)[1].startswith("0.") is not in_nats
+    found = json.loads(printed(capsys, *command, "--json", "--margin", "0.01"))
+    assert (found["metric"], found["unit"], found["warnings"]) == (column, unit, [])
 
 
 def test_stored_results_have_their_counts(tmp_path: Path) -> None:

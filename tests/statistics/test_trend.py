@@ -8,6 +8,7 @@ import pytest
 
 from addnorm.errors import InputError, UnknownName
 from addnorm.statistics import Result
+from addnorm.statistics.measure import LOSS_OF_ANSWERS
 from addnorm.statistics.trend import Size, trend
 
 PARAMETERS = {"small": 50_000.0, "middle": 90_000.0, "large": 200_000.0}
@@ -106,11 +107,13 @@ def test_runs_that_are_not_at_every_size_do_not_count() -> None:
     assert found["steady"].versus["base"].seeds == 5
     assert found.warnings == (
         "without a seed at every size, and so without a trend: loses.",
-        "not at every size, and so not counted: seed 4 of gains.",
+        "not at every size, and so not counted in the change: seed 4 of gains.",
     )
     fewer = replace(given[2], results=[run for run in given[2].results if run.seed < 3])
     found = trend([*given[:2], fewer], references=["base"])
-    assert found.warnings == ("not at every size, and so not counted: seed 3, 4 of every variant.",)
+    assert found.warnings == ("not at every size, and so not counted in the change: seed 3, 4 of every variant.",)
+    differences = found["gains"].differences["base"]
+    assert [len(each) for each in differences] == [5, 5, 3]  # a column counts every seed that both have there
 
 
 def test_a_variant_that_diverged_is_not_said_to_fall() -> None:
@@ -200,6 +203,9 @@ def test_what_cannot_be_compared_is_told() -> None:
     ]
     with pytest.raises(InputError, match="expected one corpus for all sizes, got 2"):
         trend(hashed, references=["base"])
+    task = replace(given[1], measure=LOSS_OF_ANSWERS)
+    with pytest.raises(InputError, match=r"one unit for all sizes, got nats per answer token, nats per token: their"):
+        trend([given[0], task], references=["base"])
     apart = [replace(size, results=[run for run in size.results if run.variant != "base"]) for size in given[1:]]
     waiting = [Result(variant="base", seed=0, state="queued")]
     with pytest.raises(InputError, match="reference 'base': expected a seed that it finished at every size"):

@@ -106,7 +106,7 @@ def _show(result: dict[str, Any], options: Options) -> int:
     if options.plot is not None:
         from addnorm.reporting.sections.lengths.figure import figure
 
-        write_figure(figure(result["rows"]), options.plot)
+        write_figure(figure([{**row, "unit": result["unit"]} for row in result["rows"]]), options.plot)
     if options.json:
         print_json(result)
     elif options.csv:

@@ -32,7 +32,7 @@ class Options(JsonOption):
     parameters: str = ""
     """Parameters of a model of each size, in the order of the paths, such as `124e6,355e6`; counted for a study's folder."""
     margin: float | None = None
-    """Largest change, in nats per token and doubling of the parameters, that is called level; the study's own if not given."""
+    """Largest change per doubling that is called level, in nats per token or the column's unit; the study's if not given."""
     exclude: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     """Leave out this variant. May be given more than once."""
     predict: Path | None = None

@@ -26,6 +26,7 @@ from scipy.special import stdtrit
 
 from addnorm.errors import InputError, UnknownName
 from addnorm.fields import JsonFields
+from addnorm.statistics.measure import LOSS, Metric
 from addnorm.statistics.pairs.comparison import VariantComparison, Verdict
 from addnorm.statistics.procedure import rank
 from addnorm.statistics.repeats import repeats
@@ -49,6 +50,7 @@ class Size:
     parameters: float
     """Parameters of a model of this size, as of its first reference."""
     results: Sequence[Result]
+    measure: Metric = LOSS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,12 +59,12 @@ class VariantTrend:
 
     variant: str
     differences: Mapping[str, tuple[Mapping[int, float], ...]]
-    """By reference: at each size, the difference in loss by seed, in nats per token, for the seeds that both have there."""
+    """By reference: at each size, the difference in loss by seed, for the seeds that both have there."""
     versus: Mapping[str, VariantComparison]
-    """By reference: the change of the difference in nats per doubling of the parameters, as a comparison of slopes."""
+    """By reference: the change of the difference per doubling of the parameters, as a comparison of slopes."""
 
     def means(self, reference: str) -> tuple[float | None, ...]:
-        """Mean difference at each size, in nats per token; None where no seed is shared."""
+        """Mean difference at each size; None where no seed is shared."""
         return tuple(sum(at.values()) / len(at) if at else None for at in self.differences[reference])
 
     def direction(self, reference: str) -> Direction | None:
@@ -116,7 +118,7 @@ class Trend:
     """From the smallest to the largest."""
     references: tuple[str, ...]
     margin: float
-    """Largest change, in nats per token and doubling, that counts as none."""
+    """Largest change per doubling that counts as none."""
     confidence: float
     variants: tuple[VariantTrend, ...]
     """In the order of their mean loss at the largest size."""
@@ -135,6 +137,8 @@ class Trend:
     def to_json(self) -> dict[str, Any]:
         """The trend as plain JSON values; every number is finite."""
         return {
+            "metric": self.sizes[0].measure.name,
+            "unit": self.sizes[0].measure.unit,
             "sizes": [{"name": size.name, "parameters": size.parameters} for size in self.sizes],
             "references": list(self.references),
             "margin": self.margin,
@@ -155,17 +159,17 @@ def trend(
 ) -> Trend:
     """Compare the slopes of losses over log2(parameters), each variant with each reference.
 
-    A variant counts at the seeds that it has at every size.
+    A variant's change counts the seeds that it has at every size; its difference at one size, all that it has there.
 
     Args:
         sizes: at least two, in any order.
         references: variants that all others are compared with.
-        margin: largest change, in nats per token and doubling of the parameters, that counts as none.
+        margin: largest change per doubling of the parameters that counts as none.
         confidence: of all verdicts together, and of all intervals together.
         left_out: variants that take no part.
 
     Raises:
-        InputError: fewer than two sizes, two of the same number of parameters, sizes trained on different data, no reference,
+        InputError: fewer than two sizes, two of the same number of parameters, sizes of other data or units, no reference,
             or what `rank` refuses.
         UnknownName: a reference or a variant to be left out that one of the sizes does not have.
 
@@ -294,13 +298,13 @@ def _check(sizes: Sequence[Size], references: Sequence[str]) -> None:
         raise InputError("a trend needs a reference to take differences from, got none. Name a variant.")
     for size in sizes:
         tabulate(size.results, references)  # refuses unknown references, and runs that cannot be compared
-    for what in ("corpus", "tokenizer"):
-        hashes = {getattr(run, f"{what}_hash") for size in sizes for run in size.results if run.state == "finished"}
-        if len(hashes - {None}) > 1:
-            names = ", ".join(size.name for size in sizes)
-            raise InputError(
-                f"{names}: expected one {what} for all sizes, got {len(hashes)}: their losses are not comparable."
-            )
+    runs = [run for size in sizes for run in size.results if run.state == "finished"]
+    differing = {what: {getattr(run, f"{what}_hash") for run in runs} - {None} for what in ("corpus", "tokenizer")}
+    differing["unit"] = {size.measure.unit or size.measure.name for size in sizes}
+    for what, of in differing.items():
+        if len(of) > 1:
+            names, got = ", ".join(size.name for size in sizes), ", ".join(sorted(of)) if what == "unit" else len(of)
+            raise InputError(f"{names}: expected one {what} for all sizes, got {got}: their losses are not comparable.")
 
 
 def _losses(size: Size) -> Losses:
@@ -387,6 +391,6 @@ def _warnings(
     every = {result.variant for result in slopes}
     for ordered, names in by_seeds.items():
         of = "every variant" if every == set(names) else ", ".join(names)
-        yield f"not at every size, and so not counted: seed {', '.join(map(str, ordered))} of {of}."
+        yield f"not at every size, and so not counted in the change: seed {', '.join(map(str, ordered))} of {of}."
     if any(not run.ended for size in sizes for run in size.results):
         yield "provisional: runs have yet to end."

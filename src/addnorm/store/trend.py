@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from addnorm.errors import InputError, UnknownName, warn
-from addnorm.statistics import Result, read_published
+from addnorm.statistics import read_published
 from addnorm.statistics.run_tables import is_run_table
 from addnorm.statistics.trend import Size, Trend
 from addnorm.statistics.trend import trend as trend_of_sizes
-from addnorm.store.questions.source import counted_costs, read_source, record_peek
+from addnorm.store.questions.source import Runs, counted_costs, read_source, record_peek
 from addnorm.store.rank import variant_names
 from addnorm.store.study import StudyFolder
+from addnorm.words import say as sentence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,14 +21,11 @@ class _Source:
     """The runs of one path."""
 
     path: Path
-    results: Sequence[Result]
-    references: tuple[str, ...]
+    runs: Runs
     costs: Mapping[str, Any]
     """Counted numbers by variant, `parameters` among them; empty if nobody counted."""
     margin: float | None = None
     folder: StudyFolder | None = None
-    warnings: tuple[str, ...] = ()
-    """Of a table, with its path."""
 
     def size(self, variant: str) -> float:
         """Parameters of the variant's model."""
@@ -51,12 +49,10 @@ def _source(path: Path, columns: Mapping[str, str] | None) -> _Source:
         costs = read_published(path).notes.get("costs")
     return _Source(
         path=path,
-        results=runs.results,
-        references=runs.references,
+        runs=runs,
         costs=costs if isinstance(costs, Mapping) else {},
         margin=None if folder is None else folder.plan.get("margin"),
         folder=folder,
-        warnings=tuple(f"{path}: {each}" for each in runs.warnings if each.note["code"] != "direction_assumed"),
     )
 
 
@@ -79,8 +75,8 @@ def trend(
         references: variants that the others are compared with; those of the first path if not given.
         parameters: of a model of each size, in the order of the paths. Counted by `addnorm run` for a study's folder, and
             necessary for a table of runs.
-        margin: largest change, in nats per token and doubling of the parameters, that counts as none. If not given, that of the
-            first study, or 0.005.
+        margin: largest change per doubling of the parameters that counts as none, in the unit of the loss. If not given, that
+            of the first study, or 0.005.
         exclude: variants that take no part.
         columns: names of the columns `variant`, `seed` and `loss` in tables of runs.
         say: receives a message if the look cannot be recorded; by default a Python warning.
@@ -103,11 +99,11 @@ def trend(
         raise InputError(
             f"parameters: expected one number for each of the {len(sources)} paths, got {len(parameters)}."
         )
-    compared = tuple(references) if references is not None else sources[0].references
+    compared = tuple(references) if references is not None else sources[0].runs.references
     if not compared:
         raise InputError(f"{paths[0]}: names no reference. Name the variant to compare with.")
     for source in sources:
-        known = variant_names(source.results)
+        known = variant_names(source.runs.results)
         for name in compared:
             if name not in known:
                 raise UnknownName("variant to be the reference", name, known)
@@ -116,7 +112,8 @@ def trend(
         Size(
             name=str(path),
             parameters=source.size(compared[0]) if parameters is None else parameters[place],
-            results=source.results,
+            results=source.runs.results,
+            measure=source.runs.measure,
         )
         for place, (path, source) in enumerate(zip(paths, sources, strict=True))
     ]
@@ -129,4 +126,9 @@ def trend(
     for source in sources:
         if source.folder is not None:
             record_peek(source.folder, say)
-    return replace(result, warnings=(*(each for source in sources for each in source.warnings), *result.warnings))
+    warnings = [(source.path, each) for source in sources for each in source.runs.warnings]
+    notes = [f"{path}: {each}" for path, each in warnings if each.note["code"] != "direction_assumed"]
+    measure = sources[0].runs.measure
+    if margins[:2] == (None, None) and not measure.in_nats:
+        notes.append(sentence("margin_of_nats", metric=measure.name, margin=result.margin))
+    return replace(result, warnings=(*notes, *result.warnings))

@@ -11,9 +11,11 @@ from scipy.stats import t
 from studies import finish, untrained
 
 from addnorm.errors import InputError
+from addnorm.insight.extrapolation import summary
 from addnorm.insight.extrapolation.extrapolate import extrapolate
 from addnorm.insight.extrapolation.switches import parse_switches
 from addnorm.statistics import Result, rank
+from addnorm.statistics.measure import LOSS_OF_ANSWERS, NATS_PER_ANSWER
 from addnorm.store import RunFolder, StudyFolder
 
 VARIANTS = """
@@ -119,6 +121,13 @@ def test_verdicts_are_the_rankings_on_each_length(study: Path) -> None:
                     mine = expected[row["variant"]].versus[name]
                     assert comparison["verdict"] == mine.verdict
                     assert comparison["interval"] == pytest.approx(mine.interval)
+
+
+def test_losses_of_a_task_are_ranked_as_such(study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(summary, "measure_of_study", lambda folder: LOSS_OF_ANSWERS)
+    found, _ = evaluated(study)
+    assert (found["metric"], found["unit"]) == ("loss", NATS_PER_ANSWER)
+    assert {ranking["unit"] for ranking in found["rankings"].values()} == {NATS_PER_ANSWER}
 
 
 def test_a_switch_is_not_ranked_where_it_changes_nothing(study: Path) -> None:

@@ -14,6 +14,7 @@ from addnorm.insight.extrapolation.segments import held_out_segments
 from addnorm.insight.extrapolation.summary import CONFIDENCE, Scoring, SwitchedVariant, over_segments, row_of
 from addnorm.insight.extrapolation.switches import Combination, Reach, name_of, require_all, switched
 from addnorm.outside.hugging_face.loading import load_hf
+from addnorm.statistics.measure import LOSS
 from addnorm.training.numerics import device_here
 
 
@@ -73,6 +74,8 @@ def extrapolate_checkpoint(
             rows.append({**row, "values": [], "versus": {}})
     return {
         "study": folder.name,
+        "metric": LOSS.name,
+        "unit": LOSS.unit,
         "trained": tested.trained,
         "lengths": list(tested.tokens),
         "scoring": scoring,

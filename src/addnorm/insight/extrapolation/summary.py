@@ -13,6 +13,7 @@ from addnorm.errors import InputError
 from addnorm.insight.extrapolation.run_record import find_evaluation, read_record
 from addnorm.statistics import FEWEST_SEEDS, Ranking, Result, rank
 from addnorm.store import RunFolder, RunStatus, StudyFolder
+from addnorm.store.results import measure_of_study
 from addnorm.words import Sentence, say
 
 Scoring = Literal["window", "ending"]
@@ -101,7 +102,7 @@ def summarise(
         trained: the train length in tokens.
         scoring: the losses that are ranked: of every position, or of the targets at the segments' ends.
         references: variants, without switches, that all lines are compared with.
-        margin: in nats per token.
+        margin: in the unit of the loss.
         problems: runs that could not be evaluated, with the reason.
 
     Raises:
@@ -110,6 +111,7 @@ def summarise(
     # Bonferroni over lengths; within a length, the ranking's own procedure controls its comparisons.
     confidence = 1 - (1 - CONFIDENCE) / len(lengths)
     variants, second = {line.variant for line in lines}, folder.plan.get("replicate", ())
+    measure = measure_of_study(folder)
     evaluated = [
         EvaluatedRun.of(run, problems.get(run.name)) for run in folder.runs() if run.spec["variant"] in variants
     ]
@@ -130,6 +132,7 @@ def summarise(
         }
         ranking = rank(
             [_result(folder, line, cell, length, scoring) for line in ranked for cell in cells[line.label]],
+            measure=measure,
             references=references,
             margin=margin,
             confidence=confidence,
@@ -144,6 +147,8 @@ def summarise(
     return {
         "study": folder.name,
         "plan_hash": folder.plan_hash,
+        "metric": measure.name,
+        "unit": measure.unit,
         "trained": trained,
         "lengths": list(lengths),
         "scoring": scoring,

@@ -1,13 +1,13 @@
 """Differences against size as a table: plain text for a terminal, CSV for a spreadsheet.
 
-Functions take the JSON of `addnorm trend --json`. In text, differences are in thousandths of a nat per token.
+Functions take the JSON of `addnorm trend --json`. In text, differences are in the units of a ranking.
 """
 
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from addnorm.reporting.formats.measured import comparison_text, missing_verdicts, thousandths
+from addnorm.reporting.formats.measured import RankingFormats, comparison_text, missing_verdicts
 from addnorm.reporting.formats.table import Column, ResultTable, at, dashed
 from addnorm.reporting.formats.text_table import filled, warned
 from addnorm.words import Phrases, spoken, translated
@@ -16,19 +16,18 @@ from addnorm.words import Phrases, spoken, translated
 def text(trend: Mapping[str, Any], width: int = 100) -> str:
     """The table for a terminal, without colour and in its language: a block per reference."""
     t = spoken()
-    percent = f"{100 * trend['confidence']:g}"
-    margin = f"{1000 * trend['margin']:g}"
-    parts = []
+    shown = RankingFormats.of(trend, t)
+    values = {"percent": f"{100 * trend['confidence']:g}", "name": shown.name, "unit": shown.small_unit}
+    values["margin"] = f"{shown.factor * trend['margin']:g}"
+    parts, mean, cell = [], dashed(shown.difference), partial(change, shown=shown, t=t)
     for reference in trend["references"]:
         first = trend["references"][0]
-        about = t("question.trend.about", reference=reference, first=first, percent=percent, margin=margin)
+        about = t("question.trend.about", reference=reference, first=first, **values)
         sizes = [
-            Column(
-                f"{size['parameters']:,.0f}", form=dashed(thousandths), value=at("versus", reference, "means", place)
-            )
+            Column(f"{size['parameters']:,.0f}", form=mean, value=at("versus", reference, "means", place))
             for place, size in enumerate(trend["sizes"])
         ]
-        slope = Column("slope", t("question.trend.slope"), partial(change, t=t), "l", at("versus", reference))
+        slope = Column("slope", t("question.trend.slope"), cell, "l", at("versus", reference))
         rows = [row for row in trend["variants"] if reference in row["versus"]]
         names = Column("variant", t("head.variant"), side="l")
         parts += [filled(about, width), ResultTable([names, *sizes, slope], rows).text()]
@@ -62,11 +61,11 @@ def _decision(of: Mapping[str, Any], parameters: Mapping[str, str], t: Phrases) 
     }
 
 
-def change(versus: Mapping[str, Any], t: Phrases) -> str:
+def change(versus: Mapping[str, Any], shown: RankingFormats, t: Phrases) -> str:
     """`falls 5/5 -9.5 [-15.0, -4.0]`: direction, seeds at which it falls, change per doubling and its interval."""
     comparison = versus["change"]
     word = t(f"question.trend.{versus['direction'] or 'no_verdict'}")
-    return comparison_text(comparison, thousandths, word=word, better=comparison.get("seeds_lower"), t=t)
+    return comparison_text(comparison, shown.difference, word=word, better=comparison.get("seeds_lower"), t=t)
 
 
 def csv(trend: Mapping[str, Any]) -> str:

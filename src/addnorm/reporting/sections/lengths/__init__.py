@@ -27,7 +27,8 @@ def _command(snapshot: Snapshot) -> str | None:
 
 def length_rows(snapshot: Snapshot, t: Phrases) -> Rows:
     """The rows of DIR/extrapolation.json; none without it."""
-    return list(content_of(snapshot, NAME)["rows"]) if lengths(snapshot) is not None else []
+    rows = content_of(snapshot, NAME)["rows"] if lengths(snapshot) is not None else ()
+    return [{**row, "unit": snapshot.measure.unit} for row in rows]
 
 
 def _figure_table(rows: Rows, t: Phrases) -> ResultTable:

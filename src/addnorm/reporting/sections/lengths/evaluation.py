@@ -20,8 +20,8 @@ class EvaluatedModel:
     variant: str
     style: int
     cells: tuple[Mapping[str, Any], ...]
-    """One per length: `loss` (mean over seeds, nats per token), `accuracy` (a share), `loss_reach`, `accuracy_reach` (half of
-    their intervals), and `against`: comparisons by reference, losses in thousandths of a nat."""
+    """One per length: `loss` (mean over seeds), `accuracy` (a share), `loss_reach`, `accuracy_reach` (half of
+    their intervals), and `against`: comparisons by reference, losses in the unit of differences."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,7 @@ class AtLengths:
     ending: int
     confidence: float
     margin: float
-    """In thousandths of a nat."""
+    """In the unit of differences."""
     references: tuple[str, ...]
     lines: tuple[EvaluatedModel, ...]
     panels: tuple[LengthPanel, ...]
@@ -69,12 +69,12 @@ def lengths(snapshot: Snapshot) -> AtLengths | None:
     """The study's evaluation at lengths; None if no file that this version can read exists."""
     content = content_of(snapshot, NAME)
     try:
-        return _read(content) if content else None
+        return _read(content, 1000 if snapshot.measure.in_nats else 1) if content else None
     except UNREADABLE:
         return None
 
 
-def _read(content: Mapping[str, Any]) -> AtLengths:
+def _read(content: Mapping[str, Any], factor: int) -> AtLengths:
     tokens = [int(length) for length in content["lengths"]]
     rows = {(row["label"], row["length"]): row for row in content["rows"]}
     references = tuple(map(str, content["references"]))
@@ -83,7 +83,7 @@ def _read(content: Mapping[str, Any]) -> AtLengths:
             label=str(line["label"]),
             variant=str(line["variant"]),
             style=place,
-            cells=tuple(_cell(rows[line["label"], length], references) for length in tokens),
+            cells=tuple(_cell(rows[line["label"], length], references, factor) for length in tokens),
         )
         for place, line in enumerate(content["lines"])
     )
@@ -97,7 +97,7 @@ def _read(content: Mapping[str, Any]) -> AtLengths:
         scoring="ending" if content["scoring"] == "ending" else "window",
         ending=int(content["ending"]),
         confidence=float(content["confidence"]),
-        margin=1000 * float(content["margin"]),
+        margin=factor * float(content["margin"]),
         references=references,
         lines=lines,
         panels=tuple(panel for name in ("loss", "accuracy") if (panel := _panel(name, lines, xs)) is not None),
@@ -106,10 +106,10 @@ def _read(content: Mapping[str, Any]) -> AtLengths:
     )
 
 
-def _cell(row: Mapping[str, Any], references: Sequence[str]) -> Mapping[str, Any]:
+def _cell(row: Mapping[str, Any], references: Sequence[str], factor: int) -> Mapping[str, Any]:
     versus = row["versus"]
     cell: dict[str, Any] = {
-        "against": {name: in_small_unit(versus[name]) for name in references if versus.get(name) is not None}
+        "against": {name: in_small_unit(versus[name], factor) for name in references if versus.get(name)}
     }
     for measure in ("loss", "accuracy"):
         mean, ends = row[measure], row[f"{measure}_interval"]

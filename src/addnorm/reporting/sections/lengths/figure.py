@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from addnorm.reporting.drawing.figure_style import figure_of, legend_below, new_figure, tidy, with_whiskers
 from addnorm.reporting.formats.listing import grouped
+from addnorm.reporting.formats.measured import RankingFormats
 from addnorm.words import Phrases
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ def figure(rows: Sequence[Mapping[str, Any]], t: Phrases) -> "Figure":
     """The figure of an evaluation at lengths.
 
     Args:
-        rows: `rows` of `addnorm extrapolate --json`: one per model and length.
+        rows: `rows` of `addnorm extrapolate --json`: one per model and length; with `unit`, if it is not nats per token.
         language: of the labels.
     """
     models = grouped(rows, lambda row: str(row["label"]))
@@ -35,8 +36,10 @@ def figure(rows: Sequence[Mapping[str, Any]], t: Phrases) -> "Figure":
         _line(loss, place, model, of_model, "loss", aside, 1.0)
         _line(inside, place, model, middles, "loss", aside, 1.0)
     _finish(accuracy, t("plot.accuracy_at"), t("plot.test_length"), lengths, trained)
-    _finish(loss, t("plot.loss_at"), t("plot.test_length"), lengths, trained)
-    _finish(inside, t("plot.loss_in_windows", length=str(lengths[-1])), t("plot.place_in_window"), lengths, trained)
+    unit = RankingFormats.of({"metric": "loss", **rows[0]}, t).unit
+    _finish(loss, t("plot.loss_at", unit=unit), t("plot.test_length"), lengths, trained)
+    title = t("plot.loss_in_windows", length=str(lengths[-1]), unit=unit)
+    _finish(inside, title, t("plot.place_in_window"), lengths, trained)
     legend_below(drawn, loss)
     return drawn
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Literal
 
 from addnorm.reporting.formats.latex import escaped, number
-from addnorm.reporting.formats.measured import comparison_text, thousandths
+from addnorm.reporting.formats.measured import RankingFormats, comparison_text
 from addnorm.reporting.formats.table import Column, ResultTable, against, at, dashed
 from addnorm.reporting.formats.text_table import filled, warned
 from addnorm.words import Phrases, phrases, spoken, translated
@@ -18,30 +18,26 @@ from addnorm.words import Phrases, phrases, spoken, translated
 def text(evaluation: Mapping[str, Any], width: int = 100) -> str:
     """The tables for a terminal, without colour, in its language."""
     lengths, t = evaluation["lengths"], spoken()
+    shown = RankingFormats.of({"metric": "loss", **evaluation}, t)
     tested = t("joint.comma").join(map(str, lengths))
     about = t("by_length.about", trained=evaluation["trained"], lengths=tested, scored=_scored(evaluation, t))
     parts = [filled(about + _intervals(evaluation, t), width)]
-    for name, cell in (
-        ("accuracy", partial(_cell, "accuracy")),
-        ("loss", partial(_cell, "loss")),
-        ("perplexity", _perplexity),
-    ):
-        parts.append(f"{t(f'by_length.{name}')}\n{_by_length(evaluation, cell).text(width)}")
+    for name in ("accuracy", "loss", "perplexity"):
+        table = _by_length(evaluation, _perplexity if name == "perplexity" else partial(_cell, name))
+        parts.append(f"{t(f'by_length.{name}', unit=shown.unit)}\n{table.text(width)}")
     for reference in evaluation["references"]:
-        compared = _by_length(evaluation, partial(_verdict, reference, t), side="l")
+        compared = _by_length(evaluation, partial(_verdict, reference, shown, t), side="l")
         compared.rows = [line for line in compared.rows if line["label"] != reference]
-        heading = t("by_length.against", reference=reference, margin=1000 * evaluation["margin"])
+        margin = shown.factor * evaluation["margin"]
+        heading = t("by_length.against", reference=reference, unit=shown.small_unit, margin=margin)
         parts += [f"{heading}\n{block}" for block in (compared.blocks(width) if compared.rows else ())]
     longest = [row for row in evaluation["rows"] if row["length"] == lengths[-1] and row["buckets"]]
     if longest:
         buckets = [
             (f"{b['from']}-{b['to'] - 1}", at("buckets", place)) for place, b in enumerate(longest[0]["buckets"])
         ]
-        for measure, cell in (
-            ("loss", partial(_cell, "loss", with_reach=False)),
-            ("accuracy", partial(_cell, "accuracy", with_reach=False)),
-            ("perplexity", _perplexity),
-        ):
+        for measure in ("loss", "accuracy", "perplexity"):
+            cell = _perplexity if measure == "perplexity" else partial(_cell, measure, with_reach=False)
             columns = (Column(name, form=cell, value=value) for name, value in buckets)
             table = ResultTable([Column("label", "", side="l"), *columns], longest)
             parts.append(f"{t(f'by_length.{measure}_by_position', length=lengths[-1])}\n{table.text(width)}")
@@ -111,7 +107,7 @@ def _by_length(
     return ResultTable([Column("label", "", name, "l"), *columns], lines)
 
 
-def _cell(measure: Literal["loss", "accuracy"], row: Mapping[str, Any], *, with_reach: bool = True) -> str:
+def _cell(measure: str, row: Mapping[str, Any], *, with_reach: bool = True) -> str:
     """A mean and, if it is known, half of its interval; an accuracy in per cent."""
     digits, factor = (2, 100.0) if measure == "accuracy" else (4, 1.0)
     cell = dashed(lambda value: f"{factor * value:.{digits}f}")(row[measure])
@@ -123,8 +119,8 @@ def _perplexity(row: Mapping[str, Any]) -> str:
     return dashed(".4g")(row["perplexity"])
 
 
-def _verdict(reference: str, t: Phrases, row: Mapping[str, Any]) -> str:
+def _verdict(reference: str, shown: RankingFormats, t: Phrases, row: Mapping[str, Any]) -> str:
     versus = row["versus"].get(reference)
     if versus is None:
         return "-"
-    return comparison_text(versus, thousandths, word=t(f"verdict.{versus['verdict'] or 'none'}"), t=t)
+    return comparison_text(versus, shown.difference, word=t(f"verdict.{versus['verdict'] or 'none'}"), t=t)
