@@ -248,7 +248,7 @@ def test_what_the_second_batch_says_of_a_worth_is_in_words_and_on_the_page(
     worths = addnorm.speedup(twice[2], of="steps", is_look=False)
     assert worths.is_found_again("gains") is True
     assert worths.is_found_again("same") is None
-    assert f"found again on the second batch of seeds: × {worths.again['gains'].worth:.3f}" in html
+    assert f"found again on the second batch of seeds: ×&nbsp;{worths.again['gains'].worth:.3f}" in html
 
 
 def test_a_second_batch_that_says_otherwise_or_has_not_ended_is_told(tmp_path: Path) -> None:
