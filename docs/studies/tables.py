@@ -396,12 +396,12 @@ def worth(names: list[str]) -> str:
     """Compute multipliers over the sizes of several files."""
     of_sizes = [stored(name) for name in names]
     rows = [
-        {"size": data["label"], "compute": data["costs"][run["variant"]]["flops"], **run}
+        {"size": data["label"], "compute": data["costs"][run["variant"]]["flops"]}
+        | {key: run[key] for key in ("variant", "seed", "loss")}
         for data in of_sizes
         for run in data["runs"]
     ]
-    kept = [{key: row[key] for key in ("size", "variant", "seed", "loss", "compute")} for row in rows]
-    answered = speedup(kept, reference=of_sizes[0]["references"][0], unit="nats per token")
+    answered = speedup(rows, reference=of_sizes[0]["references"][0], unit="nats per token")
     return f"```text\n{written_answer(answered.to_json(), phrases('en')).text(100)}\n```\n"
 
 

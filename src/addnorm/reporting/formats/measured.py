@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 from addnorm.reporting.formats.numbers import fixed, signed
@@ -101,8 +102,7 @@ def comparison_text(
     write: Callable[[float], str],
     *,
     word: str | None = None,
-    better: int | None = None,
-    higher: bool = False,
+    counted: Callable[[Mapping[str, Any]], int] | None = None,
     t: Phrases | None = None,
 ) -> str:
     """`better 5/5 -9.5 [-15.0, -4.0] (again 5/5 -8.1)`: verdict, seeds at which it is better, difference and interval, and the
@@ -112,20 +112,20 @@ def comparison_text(
         comparison: `verdict`, `difference`, `interval`; with `better` also `by_seed`.
         write: a difference as text.
         word: stands for the verdict.
-        better: number of seeds; not written if not given.
-        higher: True if higher values are better.
+        counted: number of a comparison's seeds at which it is better; not given: lower ones, of the second batch alone.
         t: phrases of the language; English if not given.
     """
     t = phrases("en") if t is None else t
     parts = [word or comparison["verdict"] or "no verdict"]
-    if better is not None and comparison["interval"] is not None and comparison.get("by_seed"):
-        parts.append(f"{better}/{len(comparison['by_seed'])}")
+    # Pairs without any shared seed have no list of seeds to count in.
+    if counted is not None and comparison["interval"] is not None and comparison.get("by_seed"):
+        parts.append(f"{counted(comparison)}/{len(comparison['by_seed'])}")
     if comparison["difference"] is not None:
         parts.append(write(comparison["difference"]))
     if comparison["interval"] is not None:
         parts.append(f"[{', '.join(map(write, comparison['interval']))}]")
     if (again := comparison.get("again")) is not None:
-        parts.append(f"({t(_AGAIN[again['state']])}{_beside(again, write, higher=higher)})")
+        parts.append(f"({t(_AGAIN[again['state']])}{_beside(again, write, counted or itemgetter('seeds_lower'))})")
     if (tuning := comparison.get("tuning")) and comparison["verdict"] in ("better", "worse"):
         lower = sum(entry["difference"] < 0 for entry in tuning)
         mean = sum(entry["difference"] for entry in tuning) / len(tuning)
@@ -136,12 +136,13 @@ def comparison_text(
 _AGAIN = {"found": "text.found_once", "found again": "text.again", "not found again": "text.not_again"}
 
 
-def _beside(again: Mapping[str, Any], write: Callable[[float], str], *, higher: bool) -> str:
+def _beside(
+    again: Mapping[str, Any], write: Callable[[float], str], counted: Callable[[Mapping[str, Any]], int]
+) -> str:
     """Seeds of the second batch at which it is better, and its difference; nothing before it has ended."""
     if again["difference"] is None:
         return ""
-    better = sum((entry["difference"] > 0) == higher and entry["difference"] != 0 for entry in again["by_seed"])
-    return f" {better}/{len(again['by_seed'])} {write(again['difference'])}"
+    return f" {counted(again)}/{len(again['by_seed'])} {write(again['difference'])}"
 
 
 def is_unplanned(ranking: Mapping[str, Any]) -> bool:

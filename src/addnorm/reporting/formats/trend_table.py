@@ -65,7 +65,7 @@ def change(versus: Mapping[str, Any], shown: RankingFormats, t: Phrases) -> str:
     """`falls 5/5 -9.5 [-15.0, -4.0]`: direction, seeds at which it falls, change per doubling and its interval."""
     comparison = versus["change"]
     word = t(f"question.trend.{versus['direction'] or 'no_verdict'}")
-    return comparison_text(comparison, shown.difference, word=word, better=comparison.get("seeds_lower"), t=t)
+    return comparison_text(comparison, shown.difference, word=word, counted=shown.seeds_better, t=t)
 
 
 def csv(trend: Mapping[str, Any]) -> str:

@@ -284,11 +284,8 @@ def _value(value: Mapping[str, Any], shown: RankingFormats, t: Phrases) -> str:
 
 
 def _cell(comparison: Mapping[str, Any], shown: RankingFormats, mark: str, t: Phrases) -> str:
-    # Pairs without any shared seed have no list of seeds to count in.
-    better = shown.seeds_better(comparison) if comparison.get("by_seed") else None
     word = t(f"verdict.{comparison['verdict'] or 'none'}") + (mark if comparison["verdict"] else "")
-    is_higher = shown.better == "higher"
-    cell = comparison_text(comparison, shown.difference, word=word, better=better, higher=is_higher, t=t)
+    cell = comparison_text(comparison, shown.difference, word=word, counted=shown.seeds_better, t=t)
     needed = comparison["seeds_needed"]
     if needed is None:
         return cell

@@ -167,10 +167,11 @@ def read_sized_runs(
         notes += early
         counted, copied = counted_once([result for result in results if result.state == "finished"])
         notes += copied
+        once = frozenset(counted)
         kept = [
             replace(run, loss=result.loss if result.state == "finished" else math.inf)
             for run, result in zip(runs, results, strict=True)
-            if result.state == "diverged" or result in counted
+            if result.state == "diverged" or result in once
         ]
         left_out = [result for result in results if result.state not in ("finished", "diverged")]
         notes += [say("run_left_out", run=result.name, reason=result.reason or result.state) for result in left_out]

@@ -134,10 +134,11 @@ def read_sizes(
     read = [read_source(each, columns, direction, unit, fewest_seeds=1, batch=batch) for each in (source, *further)]
     made, left_out = [], []
     for runs in read:
-        costs = _costs_of_runs(StudyFolder(runs.name), time=time) if (Path(runs.name) / "study.json").exists() else {}
+        costs = _costs_of_runs(StudyFolder(runs.name), time=time) if is_study(runs.name) else {}
         ended = [result for result in runs.results if result.state in ("finished", "diverged")]
         counted, copied = counted_once([result for result in ended if result.state == "finished"])
         left_out += copied
+        once = frozenset(counted)
         rows = tuple(
             Run(
                 where=each.name,
@@ -147,7 +148,7 @@ def read_sizes(
                 compute=costs.get(each.name),
             )
             for each in ended
-            if each.state == "diverged" or each in counted
+            if each.state == "diverged" or each in once
         )
         made.append(SizedRuns(size=runs.name if further else "", runs=rows))
         left_out += [
@@ -322,8 +323,12 @@ def compared_variants(
 
 def own_reference(source: Source) -> str | None:
     """The first reference of a study; None of a table."""
-    is_study = isinstance(source, str | Path) and (Path(source) / "study.json").exists()
-    return StudyFolder(str(source)).references[0] if is_study else None
+    return StudyFolder(str(source)).references[0] if is_study(source) else None
+
+
+def is_study(source: Source) -> bool:
+    """True for a study's folder."""
+    return isinstance(source, str | Path) and (Path(source) / "study.json").exists()
 
 
 def record_peek(folder: StudyFolder, say: Callable[[str], None] = warn) -> None:

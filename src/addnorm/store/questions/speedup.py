@@ -16,6 +16,7 @@ from addnorm.statistics.run_tables import Run, Source
 from addnorm.store.questions.source import (
     SizedSource,
     compared_variants,
+    is_study,
     own_reference,
     read_curves,
     read_sizes,
@@ -191,7 +192,7 @@ def speedup(
     first = read("first")
     base, chosen = _chosen(first.variants, reference or own_reference(source), variants)
     answers, notes = _answers(first, base, chosen, confidence)
-    studies = [StudyFolder(str(study)) for study in (source, *sizes)] if _is_study(source) else []
+    studies = [StudyFolder(str(study)) for study in (source, *sizes)] if is_study(source) else []
     tested = [name for name in _twice(studies, base, chosen) if _verdict(answers[name]) != "undecided"]
     again = _answers(read("second"), base, tested, confidence)[0] if tested else {}
     costs = relative_costs(studies[0], base) if of == "steps" and studies else {}
@@ -257,10 +258,6 @@ def _twice(studies: Sequence[StudyFolder], base: str, names: Sequence[str]) -> l
         return []
     both = set.intersection(*({run.spec["variant"] for run in runs} for runs in batches))
     return [name for name in names if {name, base} <= both]
-
-
-def _is_study(source: Source) -> bool:
-    return isinstance(source, str | Path) and (Path(source) / "study.json").exists()
 
 
 def _chosen(known: Sequence[str], reference: str | None, variants: Sequence[str]) -> tuple[str, tuple[str, ...]]:
