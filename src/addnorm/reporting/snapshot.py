@@ -1,6 +1,5 @@
 """A study at one moment: every run's state and newest numbers, and the ranking that they allow."""
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,7 +10,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from addnorm.reporting.formats.names import WIDE, short_names
 from addnorm.reporting.formats.spec import differing
 from addnorm.statistics import Ranking, VariantRank
-from addnorm.statistics.measure import LOSS, Metric
+from addnorm.statistics.measure import LOSS, Metric, perplexity
 from addnorm.statistics.tuning import TuningOutcome
 from addnorm.store import Index, RunStatus, State
 from addnorm.store.extension import all_runs, references_of
@@ -25,8 +24,6 @@ WORST_FIRST: tuple[State, ...] = ("running", "failed", "diverged", "blocked", "i
 """The first state that any run of a model has is shown as the model's: running, or else the worst."""
 _MOST_SETTINGS = 4
 """Settings that a variant's subtitle names."""
-_LARGEST_LOG = 700.0
-"""Of a perplexity, so that it is a number."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -289,15 +286,20 @@ class Snapshot:
             own = by_seed.get(row.variant)
             if row.mean is not None and (is_even or own is None or not common):
                 shared = None if is_even or own is None else 0
-                accuracy, perplexity = row.accuracy, row.perplexity
-                shown[row.variant] = ShownLoss(loss=row.mean, shared=shared, accuracy=accuracy, perplexity=perplexity)
+                shown[row.variant] = ShownLoss(
+                    loss=row.mean, shared=shared, accuracy=row.accuracy, perplexity=row.perplexity
+                )
             elif own:
                 values = [own[seed] for seed in common]
                 loss = fmean(value.loss for value in values if value.loss is not None)
                 accuracies = [value.accuracy for value in values if value.accuracy is not None]
                 accuracy = fmean(accuracies) if len(accuracies) == len(common) else None
-                perplexity = None if row.perplexity is None else math.exp(min(loss, _LARGEST_LOG))
-                shown[row.variant] = ShownLoss(loss=loss, shared=len(common), accuracy=accuracy, perplexity=perplexity)
+                shown[row.variant] = ShownLoss(
+                    loss=loss,
+                    shared=len(common),
+                    accuracy=accuracy,
+                    perplexity=None if row.perplexity is None else perplexity(loss),
+                )
         return shown
 
     @cached_property

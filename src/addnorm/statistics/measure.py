@@ -1,5 +1,6 @@
 """The measure that is compared: its name, its unit, and its better direction."""
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -67,6 +68,11 @@ class Metric:
 
 LOSS = Metric()
 LOSS_OF_ANSWERS = Metric(unit=NATS_PER_ANSWER)
+
+
+def perplexity(loss: float) -> float:
+    """Of a loss in nats per token; of one above 700 nats that of 700, so that it is a number."""
+    return math.exp(min(loss, 700.0))
 
 
 def measure_of(name: str, direction: Direction | None = None, unit: str | None = None) -> Metric:

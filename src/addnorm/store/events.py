@@ -6,9 +6,8 @@ no effect. NaN and infinities are preserved (see `lines`).
 """
 
 import json
-import math
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +17,6 @@ from addnorm.store.lines import LineWriter, Record, decode, read_lines
 Event = Record
 
 _OWN = ("time", "attempt", "type", "step")
-
-
-def on_curve_text(event: Event) -> Event:
-    """The event with its loss and perplexity on the text of all evaluations of its run, where it also has them of more text.
-
-    Rankings take the loss on all text; on a curve, the change of text would look like one of the model.
-    """
-    text = event.get("text")
-    if not isinstance(text, Mapping) or not isinstance(text.get("curve_loss"), float):
-        return event
-    loss = text["curve_loss"]
-    return {**event, "loss": loss, "perplexity": math.exp(min(loss, 700.0))}
 
 
 class EventWriter:

@@ -16,14 +16,15 @@ has no NaN: it is stored as NULL and read back as NaN.
 import hashlib
 import math
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from addnorm.errors import JobError
-from addnorm.store.events import Event, on_curve_text
+from addnorm.statistics.measure import perplexity
+from addnorm.store.events import Event
 from addnorm.store.files import Damaged, DiskFull
 from addnorm.store.follower import EventFollower
 from addnorm.store.lock import Lock
@@ -49,6 +50,18 @@ _METRICS = "SELECT DISTINCT metric FROM points WHERE run = ?"
 
 Point = tuple[int, str, int, float]
 """attempt, metric, step, value"""
+
+
+def on_curve_text(event: Event) -> Event:
+    """The event with its loss and perplexity on the text of all evaluations of its run, where it also has them of more text.
+
+    Rankings take the loss on all text; on a curve, the change of text would look like one of the model.
+    """
+    text = event.get("text")
+    if not isinstance(text, Mapping) or not isinstance(text.get("curve_loss"), float):
+        return event
+    loss = text["curve_loss"]
+    return {**event, "loss": loss, "perplexity": perplexity(loss)}
 
 
 class Index:

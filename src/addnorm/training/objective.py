@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from addnorm.data import Dataset, mask_tokens
+from addnorm.statistics.measure import perplexity
 
 TokenWindows = Int64[np.ndarray, "batch seq_plus_one"]
 
@@ -166,5 +167,5 @@ def metrics(nats: float, hits: int, count: int, num_bytes: int) -> dict[str, flo
         num_bytes: bytes of the text of the same targets; 0 if they are not known, and bits per byte are left out.
     """
     loss = nats / count
-    values = {"loss": loss, "accuracy": hits / count, "perplexity": math.exp(min(loss, 700.0))}
+    values = {"loss": loss, "accuracy": hits / count, "perplexity": perplexity(loss)}
     return {**values, "bits_per_byte": nats / (math.log(2) * num_bytes)} if num_bytes else values

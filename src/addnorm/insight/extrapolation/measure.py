@@ -18,6 +18,7 @@ from torch.nn import functional as F
 from addnorm.errors import InputError
 from addnorm.insight.extrapolation.lengths import Lengths
 from addnorm.insight.extrapolation.segments import Segments
+from addnorm.statistics.measure import perplexity
 
 BATCH_TOKENS = 4096
 """Tokens per forward pass; at least one window."""
@@ -128,4 +129,4 @@ def _scores(nats: float, hits: float, count: float) -> dict[str, Any]:
     if not count or not math.isfinite(nats):
         return {"loss": None, "accuracy": hits / count if count else None, "perplexity": None, "count": int(count)}
     loss = nats / count
-    return {"loss": loss, "accuracy": hits / count, "perplexity": math.exp(min(loss, 700.0)), "count": int(count)}
+    return {"loss": loss, "accuracy": hits / count, "perplexity": perplexity(loss), "count": int(count)}

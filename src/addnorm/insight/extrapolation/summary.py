@@ -12,6 +12,7 @@ from scipy.special import stdtrit
 from addnorm.errors import InputError
 from addnorm.insight.extrapolation.run_record import find_evaluation, read_record
 from addnorm.statistics import FEWEST_SEEDS, Ranking, Result, rank
+from addnorm.statistics.measure import perplexity
 from addnorm.store import RunFolder, RunStatus, StudyFolder
 from addnorm.store.results import measure_of_study
 from addnorm.words import Sentence, say
@@ -290,7 +291,7 @@ def over_segments(sums: Float64[np.ndarray, "segment 3"], confidence: float) -> 
 
 def _perplexity(loss: float | None) -> float | None:
     """Perplexity of the mean loss, limited to what a float can represent."""
-    return None if loss is None else math.exp(min(loss, 700.0))
+    return None if loss is None else perplexity(loss)
 
 
 def _over_seeds(values: Sequence[float], confidence: float) -> dict[str, Any]:

@@ -14,8 +14,9 @@ from addnorm.statistics.measure import LOSS, Direction, Metric, measure_of
 from addnorm.statistics.run_tables import Run, SizedRuns, Source, is_run_table, read_run_table, read_sized_runs
 from addnorm.statistics.run_tables import read_curves as table_curves
 from addnorm.statistics.table import counted_once
-from addnorm.store.events import Event, on_curve_text, read_events
+from addnorm.store.events import Event, read_events
 from addnorm.store.files import Damaged, read_json
+from addnorm.store.index import on_curve_text
 from addnorm.store.results import measure_of_study, results
 from addnorm.store.run import RunFolder
 from addnorm.store.study import COSTS, Batch, StudyFolder
