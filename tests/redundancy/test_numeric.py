@@ -283,15 +283,21 @@ class Counted(nn.Module):
         return out
 
 
-@pytest.mark.parametrize(("counts", "calls"), [(0.0, 3), (1.0, 5)])
-def test_an_unmoved_output_is_computed_once_unless_the_call_changes_a_buffer(counts: float, calls: int) -> None:
+@pytest.mark.parametrize(("counts", "calls"), [(0.0, 4), (1.0, 8)])
+def test_an_unmoved_output_is_computed_once_for_each_point_and_input(counts: float, calls: int) -> None:
     model, inputs = seeded(Counted, counts), bind(data(2, WIDTH).double())
     copied = copy_of(model, torch.float64)
     probe = Probe(copied, track_parameters(model, data(2, WIDTH)), "logits")
     outputs = [probe.unmoved(inputs, point).floats for point in (0, 0, 1, 1)]
     other = probe.unmoved(bind(data(2, WIDTH, seed=1).double()), 1).floats
+    # One more call tells, or two tell, whether what a call leaves in the buffer is read by the next, whose output then counts.
     assert copied.calls == calls
-    assert torch.equal(outputs[0], outputs[1]) == torch.equal(outputs[2], outputs[3]) == (counts == 0)
+    assert float(copied.count) == 0
+    for again in (outputs[0], outputs[2]):
+        assert torch.equal(again[6:], again[:6] + counts if counts else again[6:])
+    assert len(outputs[0]) == (12 if counts else 6)
+    assert outputs[0] is outputs[1]
+    assert outputs[2] is outputs[3]
     assert not torch.equal(outputs[1], outputs[2])
     assert not torch.equal(outputs[3], other)
 

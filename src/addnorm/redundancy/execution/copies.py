@@ -2,7 +2,7 @@
 
 import copy
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_leaves
 
 from addnorm.errors import InputError
 from addnorm.redundancy.execution.inputs import Inputs, cloned
+from addnorm.redundancy.execution.observation import Observe, ObservedNumbers, observed_numbers
 
 _OWN = ("_parameters", "_buffers", "_modules")
 """Attributes of a module that hold its parameters, buffers and modules."""
@@ -153,11 +154,75 @@ def device_of(model: nn.Module) -> torch.device:
 
 def call(model: nn.Module, inputs: Inputs, seed: int = 0) -> Any:
     """Call a copy on the CPU with fixed random numbers and without autocast, on clones of the inputs, into which a
-    model may write."""
+    model may write. Every call finds the model's buffers as the first one did."""
     return call_on(model, cloned(inputs), seed)
 
 
 def call_on(model: nn.Module, inputs: Inputs, seed: int = 0) -> Any:
     """Call a copy as `call` does, on the given inputs themselves."""
+    with _restored(model):
+        return _called(model, inputs, seed)
+
+
+def observed_calls(model: nn.Module, inputs: Inputs, observe: Observe, count: int) -> ObservedNumbers:
+    """Return the observed numbers of `count` calls in turn, as `call` makes them: each reads what the one before left."""
+    with _restored(model):
+        return observed_numbers((_called(model, cloned(inputs)) for _ in range(count)), observe)
+
+
+@torch.no_grad()
+def calls_that_differ(model: nn.Module, inputs: Inputs, observe: Observe) -> int:
+    """Return 2 if a second call gives another output than the first, because it reads what that left in a buffer or an
+    attribute (a running mean, a cache that grows), else 1."""
+    with _restored(model) as own:
+        first = observed_numbers([_called(model, cloned(inputs))], observe)
+        now = held_tensors(model)
+        if all(name in now and _is_same(now[name], each) for name, each in own.items()):
+            return 1
+        second = observed_numbers([_called(model, cloned(inputs))], observe)
+    same = _is_same(first.integers, second.integers) and _is_same(first.floats.nan_to_num(), second.floats.nan_to_num())
+    return 1 if same else 2
+
+
+def held_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Buffers, and tensors in attributes of modules, by path; parameters are left out."""
+    return {
+        f"{path}.{name}".removeprefix("."): value
+        for path, module in model.named_modules(remove_duplicate=False)
+        for fields in (module._buffers, vars(module))
+        for name, value in fields.items()
+        if isinstance(value, Tensor) and not isinstance(value, nn.Parameter)
+    }
+
+
+@contextmanager
+def _restored(model: nn.Module) -> Iterator[Mapping[str, Tensor]]:
+    """Buffers and tensors in attributes are again what they were, whatever is written into them or takes their place.
+
+    The calls read copies of them: one that was written into could not be put back without a trace, since the gradients of
+    a call count the writes to what they read.
+    """
+    own = held_tensors(model)
+    copies = {id(value): value.detach().clone() if value.is_leaf else value for value in own.values()}
+    for name, value in own.items():
+        _hold(model, name, copies[id(value)])
+    try:
+        yield own
+    finally:
+        for name, value in own.items():
+            _hold(model, name, value)
+
+
+def _is_same(one: Tensor, two: Tensor) -> bool:
+    return one.dtype == two.dtype and one.shape == two.shape and torch.equal(one, two)
+
+
+def _hold(model: nn.Module, name: str, value: Tensor) -> None:
+    path, _, field = name.rpartition(".")
+    module = model.get_submodule(path)
+    (module._buffers if field in module._buffers else vars(module))[field] = value
+
+
+def _called(model: nn.Module, inputs: Inputs, seed: int = 0) -> Any:
     with seeded(seed), torch.autocast("cpu", enabled=False):
         return model(*inputs.args, **inputs.kwargs)

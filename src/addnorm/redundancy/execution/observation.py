@@ -13,7 +13,7 @@ loss      the entry `loss` where the output has one, or the output itself if it 
 The choice is part of the graph (`Observed` wraps the model), so that both methods observe the same tensors.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from types import ModuleType
 from typing import Any, Literal, cast, get_args
@@ -80,13 +80,14 @@ def unusual_form(tensor: Tensor) -> str:
     return "" if layout == "strided" else f"sparse ({layout})" if "sparse" in layout else f"in the layout {layout}"
 
 
-def observed_numbers(output: Any, observe: Observe) -> ObservedNumbers:
-    """Return all observed numbers of a model's output.
+def observed_numbers(outputs: Iterable[Any], observe: Observe) -> ObservedNumbers:
+    """Return all observed numbers of the outputs of successive calls of a model.
 
     Raises:
         UnknownName, InputError: as for `observed`.
     """
-    tensors = observed(output, observe)
+    # Copied before the next call is made, which may write into them.
+    tensors = [each.clone() for output in outputs for each in observed(output, observe)]
     integers = [each.detach().flatten().to("cpu", torch.int64) for each in tensors if not each.is_floating_point()]
     return ObservedNumbers(
         floats=torch.cat([each.double().flatten() for each in tensors if each.is_floating_point()]),

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from torch.fx._lazy_graph_module import _use_lazy_graph_module
 from torch.utils._pytree import tree_map
 
 from addnorm.errors import AddnormError, InputError
-from addnorm.redundancy.execution.copies import plain_copy
+from addnorm.redundancy.execution.copies import held_tensors, plain_copy
 from addnorm.redundancy.execution.inputs import Inputs, bind, cloned
 from addnorm.redundancy.execution.observation import Observe, Observed
 
@@ -80,7 +81,24 @@ class Program:
     rewritten: tuple[str, ...]
     """Names of the parameters that the model itself changes in its first call."""
     states: tuple[str, ...] = ()
-    """Names of the buffers that pass data from one call to the next."""
+    """Names of the buffers, and of tensors in attributes, that pass data from one call to the next."""
+
+
+class _Traced(Observed):
+    """The observed tensors, then what the call left in buffers and attributes that it assigned to. `torch.export` itself
+    drops such an assignment below the outermost module without a word."""
+
+    def __init__(self, model: nn.Module, observe: Observe) -> None:
+        super().__init__(model, observe)
+        # In an object, since an export sets the attributes themselves back.
+        self.left = SimpleNamespace(names=())
+
+    def forward(self, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
+        before = held_tensors(self.model)
+        outputs = super().forward(*args, **kwargs)
+        left = {name: each for name, each in held_tensors(self.model).items() if each is not before.get(name)}
+        self.left.names = tuple(left)
+        return *outputs, *left.values()
 
 
 def export(model: nn.Module, inputs: object, *, observe: Observe, training: bool) -> Program:
@@ -90,7 +108,7 @@ def export(model: nn.Module, inputs: object, *, observe: Observe, training: bool
         NotExported: `torch.export` raised.
     """
     bound = bind(inputs)
-    spare = Observed(plain_copy(model).train(training), observe)
+    spare = _Traced(plain_copy(model).train(training), observe)
     spare.train(training)
     example = tree_map(lambda leaf: leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf, bound)
     with _EXPORTING, _undisturbed():
@@ -107,14 +125,17 @@ def export(model: nn.Module, inputs: object, *, observe: Observe, training: bool
     parameters: dict[str, str] = {}
     buffers: set[str] = set()
     constants: dict[str, torch.Tensor] = {}
+    kept: dict[str, str] = {}  # placeholder -> name of what one call may leave to the next
     for spec in signature.input_specs:
         name = spec.arg.name
         if spec.kind.name in ("PARAMETER", "BUFFER") and spec.target is not None:
             parameters[name] = spec.target.removeprefix(_PREFIX)
             if spec.kind.name == "BUFFER":
                 buffers.add(parameters[name])
+                kept[name] = parameters[name]
         elif spec.kind.name == "CONSTANT_TENSOR" and spec.target is not None:
             constant = program.constants[spec.target]
+            kept[name] = spec.target.removeprefix(_PREFIX)
             # A parameter that a model keeps in a list or closure is lifted as a constant. Left one, it would not move,
             # and its bias would count as having no effect.
             owner = _owner(constant, spare.model)
@@ -131,18 +152,18 @@ def export(model: nn.Module, inputs: object, *, observe: Observe, training: bool
             raise NotExported(f"expected shapes that do not depend on the data, got one that does at {node.name}")
         if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
             raise NotExported(f"expected numbers that stay in tensors, got a Python number from data at {node.name}")
-    outputs = {spec.arg.name for spec in signature.output_specs if spec.kind.name == "USER_OUTPUT"}
     last = next(node for node in graph.nodes if node.op == "output")
-    observed = tuple(node for node in last.all_input_nodes if node.name in outputs)
-    written = {
-        spec.target: node
+    ends = {node.name: node for node in last.all_input_nodes}
+    outputs = [spec.arg.name for spec in signature.output_specs if spec.kind.name == "USER_OUTPUT"]
+    count = len(outputs) - len(spare.left.names)
+    observed = tuple(ends[name] for name in dict.fromkeys(outputs[:count]) if name in ends)
+    written = dict(zip(spare.left.names, outputs[count:], strict=True)) | {
+        spec.target.removeprefix(_PREFIX): spec.arg.name
         for spec in signature.output_specs
         if spec.kind.name == "BUFFER_MUTATION" and spec.target is not None
-        for node in last.all_input_nodes
-        if node.name == spec.arg.name
     }
     states, updates = _states(
-        observed, parameters, {name.removeprefix(_PREFIX): node for name, node in written.items()}
+        observed, kept, {name: ends[output] for name, output in written.items() if output in ends}
     )
     observed = tuple(dict.fromkeys((*observed, *updates)))
     needed = _ancestors(observed)
@@ -152,17 +173,17 @@ def export(model: nn.Module, inputs: object, *, observe: Observe, training: bool
         observed=observed,
         parameters={name: own for name, own in parameters.items() if name not in states},
         buffers=frozenset(buffers),
-        constants=constants,
+        constants={name: constant for name, constant in constants.items() if name not in states},
         rewritten=tuple(rewritten),
-        states=tuple(own for name, own in parameters.items() if name in states),
+        states=tuple(own for name, own in kept.items() if name in states),
     )
 
 
 def _states(
-    observed: Sequence[fx.Node], parameters: Mapping[str, str], written: Mapping[str, fx.Node]
+    observed: Sequence[fx.Node], kept: Mapping[str, str], written: Mapping[str, fx.Node]
 ) -> tuple[frozenset[str], tuple[fx.Node, ...]]:
-    """Buffers that a call writes and the output, or another such buffer, reads, so that the next call reads what this one
-    wrote.
+    """Buffers and attributes that a call writes and the output, or another of them, reads, so that the next call reads what
+    this one wrote.
 
     Their numbers are data, and what is written counts as an output. Returns the placeholders and what is written.
     """
@@ -170,7 +191,7 @@ def _states(
     while True:
         reached = {node.name for node in _ancestors((*observed, *states.values()), statistics=False)}
         # A buffer that only another such buffer reads counts too, so the set grows until a round adds nothing.
-        more = {node: written[name] for node, name in parameters.items() if node in reached and name in written}
+        more = {node: written[name] for node, name in kept.items() if node in reached and name in written}
         if more.keys() <= states.keys():
             return frozenset(states), tuple(states.values())
         states |= more

@@ -10,11 +10,11 @@ from jaxtyping import Float64
 from torch import Tensor, nn
 
 from addnorm.errors import InputError
-from addnorm.redundancy.execution.copies import call
+from addnorm.redundancy.execution.copies import calls_that_differ, observed_calls
 from addnorm.redundancy.execution.float64 import Float64Mode
 from addnorm.redundancy.execution.fresh_inputs import InputTemplate
 from addnorm.redundancy.execution.inputs import Inputs
-from addnorm.redundancy.execution.observation import Observe, ObservedNumbers, observed_numbers
+from addnorm.redundancy.execution.observation import Observe, ObservedNumbers
 from addnorm.redundancy.execution.perturbation import STEP, perturbed
 from addnorm.redundancy.execution.tracked_parameters import TrackedParameters
 
@@ -47,8 +47,6 @@ class _Remembered:
 
     inputs: Inputs
     """Held, so that its identity is not given to another object."""
-    buffers: tuple[tuple[int, int], ...]
-    """The buffers' state before and after the call."""
     output: ObservedNumbers
 
 
@@ -76,6 +74,7 @@ class Probe:
         self._moving = [known[entry.name].requires_grad_(True) for entry in tracked.entries]
         # Kept apart, because `at` writes into the parameters: adding a move and subtracting it again would round.
         self._own = [parameter.detach().clone() for parameter in self._moving]
+        self._calls: int | None = None
         self._remembered: dict[tuple[int, int], _Remembered] = {}
 
     @contextmanager
@@ -103,31 +102,27 @@ class Probe:
     def output(self, inputs: Inputs) -> ObservedNumbers:
         """Return all observed numbers at the current values."""
         with self._float64:
-            return observed_numbers(call(self.model, inputs), self.observe)
+            # Asked once: a move must not change how many outputs there are.
+            if self._calls is None:
+                self._calls = calls_that_differ(self.model, inputs, self.observe)
+            return observed_calls(self.model, inputs, self.observe, self._calls)
 
     @torch.no_grad()
     def unmoved(self, inputs: Inputs, point: int) -> ObservedNumbers:
-        """Return `output` at a point. It is computed once for all moves from there, unless the call changes a buffer,
-        which the next call may read."""
-        key, before = (point, id(inputs)), self._buffers()
-        if (known := self._remembered.get(key)) is not None and known.buffers == before:
+        """Return `output` at a point. It is computed once for all moves from there."""
+        key = (point, id(inputs))
+        if (known := self._remembered.get(key)) is not None:
             return known.output
         with self.at(point):
             output = self.output(inputs)
-        # Only an output that the call did not prepare for the next one is kept: with running statistics the next call
-        # is another function.
         entries = output.size + sum(each.output.size for each in self._remembered.values())
-        if entries <= _REMEMBERED and self._buffers() == before:
-            self._remembered[key] = _Remembered(inputs=inputs, buffers=before, output=output)
+        if entries <= _REMEMBERED:
+            self._remembered[key] = _Remembered(inputs=inputs, output=output)
         return output
 
     def scale(self, inputs: Inputs, point: int) -> float:
         """Return the root mean square of the finite observed numbers at a point, the unit of `change`."""
         return float(_scale(self.unmoved(inputs, point).floats))
-
-    def _buffers(self) -> tuple[tuple[int, int], ...]:
-        """The address of every buffer and torch's count of its changes."""
-        return tuple((id(each), each._version) for each in self.model.buffers())
 
     def change(self, inputs: Inputs, point: int, move: Float64[Tensor, " move"]) -> Float64[Tensor, " entry"]:
         """Return the change of every observed floating-point number, relative to their root mean square; infinite where

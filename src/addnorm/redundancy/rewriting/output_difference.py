@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from addnorm.redundancy.execution.copies import call
+from addnorm.redundancy.execution.copies import calls_that_differ, observed_calls
 from addnorm.redundancy.execution.float64 import Float64Mode, GroupedMode
 from addnorm.redundancy.execution.inputs import Inputs
-from addnorm.redundancy.execution.observation import Observe, ObservedNumbers, observed_numbers
+from addnorm.redundancy.execution.observation import Observe, ObservedNumbers
 
 
 @torch.no_grad()
@@ -17,7 +17,8 @@ def flat_outputs(
 ) -> list[ObservedNumbers]:
     """Call a model on several inputs, as it is or in the mode's float64, and return all observed numbers of each call."""
     with mode or GroupedMode():
-        return [observed_numbers(call(model, inputs), observe) for inputs in drawn]
+        count = calls_that_differ(model, drawn[0], observe) if drawn else 1
+        return [observed_calls(model, inputs, observe, count) for inputs in drawn]
 
 
 def floats_changed(outputs: Sequence[ObservedNumbers], expected: Sequence[ObservedNumbers]) -> float:
