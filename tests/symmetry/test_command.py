@@ -39,6 +39,31 @@ def test_json(target: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert content["families"][0]["members"][0]["parameters"][0] == "0.weight"
 
 
+NORMED = """
+import torch
+
+def model():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.Dropout(0.5)), torch.randn(20, 3)
+"""
+
+
+def test_a_new_module_is_counted_in_evaluation_mode_unless_training_mode_is_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(NORMED)
+    counts = []
+    for options in ([], ["--training"]):
+        assert main(["audit", f"{file}:model", "--all", "--json", *options]) == 0
+        content = json.loads(capsys.readouterr().out)
+        counts.append((content["training"], content["redundant"], sum(each["size"] for each in content["families"])))
+    # Gains and biases that the map before the norm can do as well; a batch's mean takes away that map's biases alone.
+    assert counts == [(False, 8, 8), (True, 4, 0)]
+
+
 def test_no_other_options(target: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["audit", target, "--all", "--training"]) == 2
+    assert main(["audit", target, "--all", "--methods", "static"]) == 2
     assert "expected no options beside --all" in capsys.readouterr().err
+    assert main(["audit", target, "--canonical", "out.pt", "--training"]) == 2
+    assert "and, with --all, --training" in capsys.readouterr().err

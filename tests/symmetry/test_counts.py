@@ -8,6 +8,7 @@ import addnorm
 from addnorm.symmetry import Symmetries
 
 SIZES = {"vocab": 11, "width": 8, "depth": 2, "heads": 2, "kv_heads": 1, "hidden": 5, "max_seq": 16}
+X = torch.randn(80, 2, generator=torch.Generator().manual_seed(0))
 TOKENS = torch.tensor([[0, 1, 2, 3, 4, 5, 6, 7, 8], [9, 10, 3, 1, 4, 1, 5, 9, 2]])
 LLAMA = {
     "gain into the next matrix": 40,
@@ -95,3 +96,52 @@ def test_two_stacked_convolutions() -> None:
     x = torch.randn(30, 6, 3, generator=torch.Generator().manual_seed(0))
     found = addnorm.symmetries(StackedConvolutions(), x, points=1)
     assert (found.redundant, found.explained, found.refuted) == (6, 6, ())
+
+
+@pytest.mark.parametrize(
+    ("between", "scales"),
+    # Each channel: what its gain and its bias do, the map before it does; a ReLU passes one more scale on to the next map.
+    [([], 0), ([nn.ReLU()], 3), ([nn.Dropout(0.5), nn.GELU()], 0)],
+)
+@pytest.mark.parametrize("affine", [True, False])
+def test_stored_statistics_of_a_batch_norm(between: list[nn.Module], scales: int, *, affine: bool) -> None:
+    torch.manual_seed(1)
+    layers = [nn.Linear(2, 3), nn.BatchNorm1d(3, affine=affine), *between, nn.Linear(3, 4)]
+    if not between:
+        layers[-1] = nn.Tanh()
+    made = addnorm.symmetries(nn.Sequential(*layers), X)
+    assert (made.redundant, made.explained, made.refuted) == (6 * affine + scales,) * 2 + ((),)
+
+
+def test_statistics_of_the_batch_are_not_explained() -> None:
+    made = addnorm.symmetries(nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.Tanh()), X, training=True)
+    assert (made.training, made.explained, made.refuted) == (True, 0, ())
+    assert made.redundant >= 3  # a batch's mean takes the bias away
+
+
+def test_channels_of_convolutions_with_batch_norms() -> None:
+    model = nn.Sequential(nn.Conv2d(2, 3, 2, bias=False), nn.BatchNorm2d(3), nn.ReLU(), nn.Conv2d(3, 2, 2))
+    made = addnorm.symmetries(model, torch.randn(8, 2, 4, 4, generator=torch.Generator().manual_seed(0)))
+    assert (made.redundant, made.explained, made.refuted) == (6, 6, ())
+
+
+class Encoder(nn.Module):
+    """torch's own encoder, as it is made: in training mode, with a mask that is compared with a causal one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.head = nn.Embedding(11, 4), nn.Linear(4, 11)
+        layer = nn.TransformerEncoderLayer(4, 2, 6, dropout=0.1, batch_first=True)
+        self.layers = nn.TransformerEncoder(layer, 1, norm=nn.LayerNorm(4))
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        mask = nn.Transformer.generate_square_subsequent_mask(ids.shape[1])
+        made: torch.Tensor = self.head(self.layers(self.table(ids), mask=mask))
+        return made
+
+
+def test_torchs_own_encoder_with_a_mask() -> None:
+    torch.manual_seed(0)
+    made = addnorm.symmetries(Encoder(), torch.arange(22).reshape(2, 11) % 11, points=1)
+    assert (made.redundant, made.explained, made.refuted) == (80, 80, ())
+    assert not any("does not export" in note for note in made.notes)

@@ -48,7 +48,7 @@ class Options(PluginOption):
     observe: Literal["logits", "softmax", "loss"] = "logits"
     """The quantity that must not change: the output, its softmax, or the loss that the model returns."""
     training: bool = False
-    """Audit training mode (batch statistics, dropout) instead of evaluation mode."""
+    """Audit training mode (batch statistics, dropout) instead of evaluation mode; also with --all."""
     methods: Literal["both", "static", "numeric"] = "both"
     """Use both methods, which check each other, or one of them."""
     track: str = "bias"

@@ -48,6 +48,7 @@ def symmetries(
     *,
     observe: Observe = "logits",
     points: int = 2,
+    training: bool = False,
     on_progress: Callable[[str, int, int], None] | None = None,
 ) -> Symmetries:
     """Count the directions of all parameters that change no output, and name them.
@@ -74,6 +75,8 @@ def symmetries(
             count as unread; so integer inputs should use all rows.
         observe: the output that must not change: `logits` (the output itself), its `softmax`, or the `loss`.
         points: number of generic points; the number of directions must agree at all of them.
+        training: True counts in training mode, with batch statistics and dropout, False in evaluation mode, whatever the
+            model's own mode is.
         on_progress: is called with a stage, and the number of its parts done and of all.
 
     Returns:
@@ -101,7 +104,7 @@ def symmetries(
     notes: list[str] = []
     seconds: dict[str, float] = {}
     with PROCESS_LOCK, torch.autocast(device_of(model).type, enabled=False), torch.inference_mode(False):
-        point = generic_point(model)
+        point = generic_point(model, training=training)
         cases = Cases.of(point, bound, observe)
         if not cases.fresh:
             notes.append("the model takes no inputs but the given ones, so the counts hold at these alone")
@@ -112,7 +115,7 @@ def symmetries(
         read: tuple[Inputs, ...] = (like(longest.example, bound),)
         try:
             progress("structural method", 0, 1)
-            program = export(model, read[0], observe=observe, training=model.training)
+            program = export(model, read[0], observe=observe, training=training)
             if program.states:
                 # What one call writes and the next reads is neither an input, of which all values count, nor a parameter.
                 raise InputError(
@@ -167,6 +170,7 @@ def symmetries(
         seconds["total"] = time.perf_counter() - started
     return Symmetries(
         model=class_name(model),
+        training=training,
         parameters=count,
         unread=int(space.unread.sum()),
         redundant=space.size,
@@ -178,7 +182,14 @@ def symmetries(
         notes=tuple(notes),
         seconds={name: round(value, 3) for name, value in seconds.items()},
         subject=Subject(
-            model=model, program=program, inputs=bound, read=read, observe=observe, null=space.basis, columns=columns
+            model=model,
+            program=program,
+            inputs=bound,
+            read=read,
+            observe=observe,
+            training=training,
+            null=space.basis,
+            columns=columns,
         ),
     )
 
@@ -212,7 +223,7 @@ def _numerical(
     sizes = [space.size]
     for seed in range(1, points):
         progress("numerical method", seed, points)
-        other = generic_point(model, seed=seed)
+        other = generic_point(model, seed=seed, training=point.training)
         again = jacobian(other, cases, observe, fewest_cases=derivative.cases)
         sizes.append(null_space(again.matrix, again.unread).size)
     if len(set(sizes)) > 1:

@@ -113,7 +113,7 @@ def learned_numbers(
 def _proven(model: nn.Module, point: nn.Module, bound: Inputs, derivative: Jacobian) -> dict[str, Tensor]:
     """The proven directions that the Jacobian confirms, [column, direction], by family; none if the model does not export."""
     try:
-        made = structure(export(model, bound, observe="logits", training=model.training), point, bound)
+        made = structure(export(model, bound, observe="logits", training=False), point, bound)
     except (NotExported, IllConditioned):
         return {}
     tangents = made.tangents(made.directions)

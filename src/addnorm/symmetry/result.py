@@ -64,6 +64,8 @@ class Symmetries:
 
     model: str
     """Class of the model."""
+    training: bool
+    """True if training mode was analysed."""
     parameters: int
     """Number of floating-point numbers among the parameters."""
     unread: int
@@ -158,6 +160,7 @@ class Symmetries:
         """Return the content of `addnorm audit --all --json`."""
         return {
             "model": self.model,
+            "training": self.training,
             "parameters": self.parameters,
             "unread": self.unread,
             "redundant": self.redundant,

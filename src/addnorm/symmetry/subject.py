@@ -35,6 +35,7 @@ class Subject:
     read: tuple[Inputs, ...]
     """The longest that follow from them, with which it was exported, and others for which the equations were written."""
     observe: Observe
+    training: bool
     null: Tensor
     """float64[column, direction]: a basis of the numerical null space."""
     columns: Mapping[str, slice]
@@ -81,7 +82,7 @@ class Subject:
         """The directions at the model's own weights, and its outputs; computed anew if the weights have changed."""
         versions = parameter_versions(self.model)
         if self._known.get("versions") != versions:
-            model = copy_of(self.model, torch.float64).train(self.model.training)
+            model = copy_of(self.model, torch.float64).train(self.training)
             # Not those of the longest inputs, which would follow with rows of tables that the graph does not read.
             cases = Cases.of(model, self.inputs, self.observe)
             made = structure(program, model, *self.read), Comparison.of(model, cases, self.observe)

@@ -24,6 +24,7 @@ def text(content: Mapping[str, Any], *, width: int = 100) -> str:
         + (f", of which {content['unread']} are read at no input" if content["unread"] else ""),
         f"{content['effective']} directions change the output, {content['redundant']} do not, {explained} of these are "
         "explained" + (f" (gap {content['gap']:.0e})" if content["gap"] else ""),
+        *(["in training mode"] if content["training"] else []),
     )
     lines = list(map(translated, head))
     for family in content["families"]:

@@ -40,13 +40,14 @@ def about_all_parameters(options: Any, defaults: Any, resolve: "Callable[..., Ta
         "plugin": (),
         "memory": None,
         "text": None,
+        "training": False,
     }
     alone = replace(options, **given, all=False, json=False, canonical=None, quantise_ready=None, force=False)
     wanted = [options.all, options.canonical is not None, options.quantise_ready is not None]
-    if alone != defaults or sum(wanted) != 1:
+    if alone != defaults or sum(wanted) != 1 or (options.training and not options.all):
         raise InputError(
             "expected no options beside --all, --canonical or --quantise-ready but --config, --inputs, --observe, --memory, "
-            "--plugin, --text, --force and --json, and one of the three at a time."
+            "--plugin, --text, --force, --json and, with --all, --training, and one of the three at a time."
         )
     name = str(options.target)
     memory = budget_bytes(options.memory)
@@ -55,7 +56,7 @@ def about_all_parameters(options: Any, defaults: Any, resolve: "Callable[..., Ta
         memory = memory * needed_bytes(1) // BYTES
     target = resolve(options, name, memory=memory)
     if options.all:
-        return print_counts(target, options.observe, as_json=options.json, width=width, config=options.config or "")
+        return print_counts(target, options, width=width)
     return write_representative(
         target,
         name,
@@ -69,7 +70,7 @@ def about_all_parameters(options: Any, defaults: Any, resolve: "Callable[..., Ta
     )
 
 
-def print_counts(target: "Target", observe: Any, *, as_json: bool, width: int, config: str = "") -> int:
+def print_counts(target: "Target", options: Any, *, width: int) -> int:
     """Count the directions of a model's parameters that change nothing: both methods for small models, the structural one at
     any size for others. Returns the exit code."""
     import addnorm
@@ -77,14 +78,21 @@ def print_counts(target: "Target", observe: Any, *, as_json: bool, width: int, c
     from addnorm.symmetry.counting import LARGEST
     from addnorm.symmetry.text import text
 
-    whole = _on_meta(target, config) if target.shrunk else target.model
+    observe, as_json = options.observe, options.json
+    whole = _on_meta(target, options.config or "") if target.shrunk else target.model
     if target.shrunk or sum(each.numel() for each in whole.parameters() if each.is_floating_point()) > LARGEST:
+        if options.training:
+            raise InputError(
+                f"expected a model of at most {LARGEST} numbers beside --training, got a larger one, which is counted in "
+                "evaluation mode. Leave --training out, or give a configuration of the same class with small widths."
+            )
         return _print_whole(target, whole, observe, as_json=as_json)
     with ProgressReport("parts", shown=not as_json) as progress:
         symmetries = addnorm.symmetries(
             target.model,
             target.inputs,
             observe=observe,
+            training=options.training,
             on_progress=lambda stage, done, total: progress.done(done, total, stage),
         )
     content = {**symmetries.to_json(), "target": target.to_json()}

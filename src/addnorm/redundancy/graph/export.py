@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 from torch.fx._lazy_graph_module import _use_lazy_graph_module
+from torch.nn.modules import transformer
 from torch.utils._pytree import tree_map
 
 from addnorm.errors import AddnormError, InputError
@@ -313,13 +314,18 @@ def _undisturbed() -> Iterator[None]:
     """Restore torch's random state, default type and gradient mode afterwards, and silence the tracer's own warnings
     and logs."""
     dtype = torch.get_default_dtype()
+    detected = vars(transformer)["_detect_is_causal_mask"]
     try:
+        # nn.Transformer compares a mask's numbers, which a trace does not have, to learn that it need not read it. It
+        # reads it then.
+        vars(transformer)["_detect_is_causal_mask"] = lambda mask, is_causal=None, size=None: is_causal is True
         with torch.random.fork_rng(devices=[]), torch.enable_grad(), _without_logs(), warnings.catch_warnings():
             # Tracing warns about deprecated parts of torch, which the user cannot change.
             warnings.simplefilter("ignore")
             yield
     finally:
         torch.set_default_dtype(dtype)
+        vars(transformer)["_detect_is_causal_mask"] = detected
 
 
 @contextmanager

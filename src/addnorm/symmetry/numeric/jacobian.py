@@ -42,13 +42,14 @@ class Jacobian:
     """Number of inputs."""
 
 
-def generic_point(model: nn.Module, *, seed: int = 0) -> nn.Module:
-    """Copy a model to the CPU, in float64 and its own mode, with generic weights whose vectors have no entry near zero.
+def generic_point(model: nn.Module, *, seed: int = 0, training: bool = False) -> nn.Module:
+    """Copy a model to the CPU, in float64 and evaluation or training mode, with generic weights whose vectors have no entry
+    near zero.
 
     A gain of 1e-4 beside others of one is generic, but the columns that read it are then 1e4 times less effective than their
     neighbours, and the equations lose as many digits.
     """
-    made = generic(model, torch.float64, seed=seed).train(model.training)
+    made = generic(model, torch.float64, seed=seed).train(training)
     with torch.no_grad():
         for each in made.parameters():
             if each.is_floating_point() and each.dim() < 2 and each.numel():

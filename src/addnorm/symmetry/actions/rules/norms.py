@@ -12,11 +12,13 @@ from torch import Tensor
 
 from addnorm.symmetry.actions.call import Call, Operand, require_value, rule
 from addnorm.symmetry.actions.equations import ZERO, negative, product_terms
-from addnorm.symmetry.actions.rules.arithmetic import gained, product, shifted, spread
+from addnorm.symmetry.actions.rules.arithmetic import gained, product, scaled, shifted, spread
+from addnorm.symmetry.actions.rules.linear import weight_ids
 from addnorm.symmetry.actions.rules.pointwise import power
 from addnorm.symmetry.actions.rules.shapes import still_vector
 from addnorm.symmetry.actions.system import NoRule, System, by_datum, renumbered
-from addnorm.symmetry.actions.values import NOWHERE, Fixed, FreeShift, Square, State, Value
+from addnorm.symmetry.actions.uses import Derived
+from addnorm.symmetry.actions.values import NOWHERE, Fixed, FreeShift, Square, State, Value, Weight
 
 
 @rule("mean", "sum")
@@ -148,6 +150,36 @@ def layer_norm(call: Call) -> State:
     weight, bias = call.optional("weight"), call.optional("bias")
     made = gained(system, made, weight) if weight is not None else made
     return shifted(system, made, bias) if bias is not None else made
+
+
+@rule("batch_norm", "_native_batch_norm_legit_no_training")
+def batch_norm(call: Call) -> State:
+    """(x - mean) s g + c with s = 1 / sqrt(variance + eps), by the stored statistics of every channel, which is axis 1.
+
+    It is read as x g s + (c - mean s g): were the mean taken away first, a move of x by a constant would be scaled by g,
+    which moves itself, and the finite move would not be exact.
+    """
+    mean, variance = call.optional("running_mean"), call.optional("running_var")
+    if call.named.get("training") or mean is None or variance is None:
+        raise NoRule
+    system, size = call.system, mean.number.numel()
+    scale = (variance.number.double() + float(call.named["eps"])) ** -0.5
+    value = _vectors(call).rearranged(lambda tensor: tensor.movedim(1, -1))
+    gain, bias = (
+        call.optional(name) or Operand(torch.full((size,), number, dtype=torch.float64), Fixed(constant=True))
+        for name, number in (("weight", 1.0), ("bias", 0.0))
+    )
+    value = scaled(gained(system, value, gain), scale)
+    offset, sources = mean.number.double() * scale, (weight_ids(bias), weight_ids(gain))
+    made, one = system.equations.unknowns(size), np.ones((size, 1))
+    system.equations.require(
+        (made[:, None], -one), (sources[0][:, None], one), (sources[1][:, None], -offset.numpy()[:, None])
+    )
+    numbers = (bias.number.double().detach(), gain.number.double().detach())
+    system.derived.append(Derived(made, sources, lambda given: given[0] - offset * given[1], numbers))
+    value = shifted(system, value, Operand(numbers[0] - offset * numbers[1], Weight(made)))
+    result = value.rearranged(lambda tensor: tensor.movedim(-1, 1))
+    return result if call.name == "batch_norm" else (result, Fixed(constant=True), Fixed(constant=True))
 
 
 def _one_datum_each(system: System, value: Value) -> Value:
