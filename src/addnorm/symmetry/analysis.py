@@ -23,7 +23,7 @@ from addnorm.symmetry.counting import LARGEST
 from addnorm.symmetry.families import COUNTED, STREAM_SCALE
 from addnorm.symmetry.moves import Comparison, carried
 from addnorm.symmetry.numeric.jacobian import MORE_CASES, Jacobian, generic_point, jacobian, scope
-from addnorm.symmetry.numeric.null_space import NullDirections, effects, null_space, orthonormal, unexplained
+from addnorm.symmetry.numeric.null_space import NullDirections, effects, null_space, orthonormal, surplus, unexplained
 from addnorm.symmetry.result import Family, Member, Near, Symmetries, Unexplained
 from addnorm.symmetry.structure import Direction, Structure, columns_of, structure
 from addnorm.symmetry.subject import SAME, Subject
@@ -379,9 +379,9 @@ def _localised(
         names = list(moved)
         for name in list(names):
             fewer = [each for each in names if each != name]
-            if _surplus(moved, known, fewer).shape[1]:
+            if surplus(moved, known, fewer).shape[1]:
                 names = fewer
-        extra = _surplus(moved, known, names)
+        extra = surplus(moved, known, names)
         if not extra.shape[1] or len(localised) == _MOST_SETS:
             localised.append(Unexplained(parameters=tuple(names), size=left))
             break
@@ -389,23 +389,3 @@ def _localised(
         known = torch.cat([known, extra], 1)
         left -= extra.shape[1]
     return tuple(localised)
-
-
-def _surplus(moved: Mapping[str, Tensor], known: Tensor, names: Sequence[str]) -> Tensor:
-    """Null directions that move the named parameters alone and are orthogonal to the known ones, in coordinates.
-
-    Args:
-        moved: the Gram matrix of the null space's rows of every parameter.
-        known: orthonormal known directions.
-        names: parameters that may move.
-    """
-    outside = [each for name, each in moved.items() if name not in names]
-    inside = torch.eye(known.shape[0], dtype=torch.float64)
-    if outside:
-        values, vectors = torch.linalg.eigh(torch.stack(outside).sum(0))
-        inside = vectors[:, values < 1e-12]  # squares of singular values below 1e-6
-    new = inside - known @ (known.T @ inside)
-    if not new.shape[1]:
-        return new
-    left, values, _ = svd(new)
-    return left[:, values > 1e-5]

@@ -1,5 +1,6 @@
 """The null space of a Jacobian, with the gap that separates it, and the comparison with claimed directions."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -131,3 +132,23 @@ def unexplained(space: NullDirections, tangents: Tensor) -> Tensor:
         return rest
     left, values, _ = svd(rest)
     return left[:, values > 1e-6]
+
+
+def surplus(moved: Mapping[str, Tensor], known: Tensor, names: Sequence[str]) -> Tensor:
+    """Null directions that move the named parameters alone and are orthogonal to the known ones, in coordinates.
+
+    Args:
+        moved: the Gram matrix of the null space's rows of every parameter.
+        known: orthonormal known directions.
+        names: parameters that may move.
+    """
+    outside = [each for name, each in moved.items() if name not in names]
+    inside = torch.eye(known.shape[0], dtype=torch.float64)
+    if outside:
+        values, vectors = torch.linalg.eigh(torch.stack(outside).sum(0))
+        inside = vectors[:, values < 1e-12]  # squares of singular values below 1e-6
+    new = inside - known @ (known.T @ inside)
+    if not new.shape[1]:
+        return new
+    left, values, _ = svd(new)
+    return left[:, values > 1e-5]
