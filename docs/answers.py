@@ -468,7 +468,7 @@ OBJECTS: dict[str, tuple[type, str, dict[str, Any], str]] = {
             "certificate": _about(_of("basis_certificate"), "Of large models: all families moved at random at once."),
             "stays": _about(_by_name(TEXTS), "Of large models: parameters with a freedom that was not moved, by family."),
         },
-        "model unread effective unexplained gap near refuted notes seconds certificate stays",
+        "model training unread effective unexplained gap near refuted notes seconds certificate stays",
     ),
     "family": (Family, "name size members", {}, ""),
     "member": (Member, "parameters size", {}, ""),

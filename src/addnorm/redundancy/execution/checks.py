@@ -1,5 +1,7 @@
 """Checks of the model and its inputs before an audit."""
 
+import traceback
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,6 +19,7 @@ _COMPUTED = frozenset(
     | {torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.uint16, torch.uint32, torch.uint64}
 )
 """Types whose numbers can be copied and compared; eight-bit floats and packed integers cannot."""
+_TORCH, _ADDNORM = str(Path(torch.__file__).parent), str(Path(__file__).parents[2])
 _QUANTISED = ("torch.ao.nn.quantized", "torch.nn.quantized")
 
 
@@ -117,11 +120,7 @@ def check_call(model: nn.Module, inputs: Inputs, observe: Observe) -> Any:
         with torch.no_grad(), Float64Mode():
             output = call(model, inputs)
     except Exception as error:  # a model may raise anything on inputs that do not fit it
-        lines = str(error).strip().splitlines() or [""]
-        raise InputError(
-            f"expected inputs that fit {type(model).__qualname__}, got {describe(inputs)}: it raised {type(error).__name__}: "
-            f"{lines[0]}"
-        ) from error
+        raise failed_call(model, inputs, error) from error
     tensors = observed(output, observe)
     if not all(
         bool(torch.isfinite(tensor).any()) for tensor in tensors if tensor.is_floating_point() and tensor.numel()
@@ -130,6 +129,19 @@ def check_call(model: nn.Module, inputs: Inputs, observe: Observe) -> Any:
             "expected finite outputs, got none at these inputs, so nothing can be compared. Check the inputs."
         )
     return output
+
+
+def failed_call(model: Any, inputs: Inputs, error: Exception) -> InputError:
+    """The error for a call that raised: inputs that do not fit, or a fault of the model itself, whose place is named."""
+    lines = str(error).strip().splitlines() or [""]
+    frames = [
+        each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith((_TORCH, _ADDNORM))
+    ]
+    where = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+    return InputError(
+        f"expected a model that runs on its example inputs, got {type(error).__name__}{where} from "
+        f"{type(model).__qualname__} on {describe(inputs)}: {lines[0].rstrip('.')}. Give inputs that fit it, or mend that line."
+    )
 
 
 def describe(inputs: Inputs) -> str:

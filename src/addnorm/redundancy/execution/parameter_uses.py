@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_leaves
 
 from addnorm.errors import InputError
 from addnorm.redundancy.execution.affine import is_affine
+from addnorm.redundancy.execution.checks import failed_call
 from addnorm.redundancy.execution.copies import plain_copy
 from addnorm.redundancy.execution.inputs import Inputs, cloned
 
@@ -316,10 +317,4 @@ def call(model: Callable[..., Any], inputs: Inputs) -> Any:
         return model(*clones.args, **clones.kwargs)
     # A model may raise anything on inputs that do not fit it, and the user needs to see it.
     except Exception as error:
-        shapes = [
-            list(leaf.shape) for leaf in tree_leaves((inputs.args, inputs.kwargs)) if isinstance(leaf, torch.Tensor)
-        ]
-        raise InputError(
-            f"expected example inputs that fit the model, got tensors of shapes {shapes}: it raised {type(error).__name__}: "
-            f"{error}"
-        ) from error
+        raise failed_call(model, inputs, error) from error
