@@ -24,6 +24,8 @@ A block is a comment that says what stands in it, the table, and `<!-- end -->`:
     <!-- signs NAME NAME … -->         share of pairs of variants whose difference keeps its sign from a size to a later one
     <!-- worth NAME NAME … -->         what every variant is worth in compute, from data of several sizes, as
                                        `addnorm rank DIR --size DIR --as speedup` prints it
+    <!-- predicted NAME NAME … LARGEST --> the last one's losses and differences as `addnorm trend NAME … --predict LARGEST`
+                                       predicts them from the others' data, and the score
     <!-- solved LOSS NAME … -->       runs of two variants below a loss, and Fisher's exact test of their shares
     <!-- cost NAME -->                 parameters and training FLOPs of every variant beside its loss
     <!-- learned NAME VARIANT WHAT --> coefficients WHAT of a variant, means over its seeds: a row per layer that reads, a
@@ -46,6 +48,7 @@ from typing import Any
 from safetensors import safe_open
 from scipy.stats import fisher_exact, ttest_1samp
 
+from addnorm.cli._rank.prediction import text as prediction_text
 from addnorm.reporting.drawing.image import saved
 from addnorm.reporting.formats.trend_table import text as trend_text
 from addnorm.reporting.questions.speedup import answer as written_answer
@@ -53,6 +56,7 @@ from addnorm.reporting.sections.lengths.table import text as lengths
 from addnorm.reporting.sections.ranking import text
 from addnorm.reporting.sections.tuning import text as tuning_text
 from addnorm.statistics import compare_pairs, ranking_of_published, read_published
+from addnorm.statistics.effects.prediction import LadderSize, predict, scored
 from addnorm.store import StudyFolder
 from addnorm.store.questions.speedup import speedup
 from addnorm.store.rank import rank
@@ -68,8 +72,8 @@ from claims import table as claims_table  # noqa: E402
 
 DATA = HERE / "data"
 BLOCK = re.compile(
-    r"<!-- (rank|sweep|trend|pairs|batches|across|signs|worth|solved|tuning|lengths|verdicts|cost|learned|table|claims|counts"
-    r"|answer) ([^>]*?) -->\n"
+    r"<!-- (rank|sweep|trend|pairs|batches|across|signs|worth|predicted|solved|tuning|lengths|verdicts|cost|learned|table"
+    r"|claims|counts|answer) ([^>]*?) -->\n"
     r".*?<!-- end -->",
     flags=re.S,
 )
@@ -252,6 +256,8 @@ def block(kind: str, names: str) -> str:
         return across(*names.split())
     if kind == "signs":
         return signs(names.split())
+    if kind == "predicted":
+        return predicted(names.split())
     if kind == "worth":
         return worth(names.split())
     if kind == "solved":
@@ -403,6 +409,29 @@ def worth(names: list[str]) -> str:
     ]
     answered = speedup(rows, reference=of_sizes[0]["references"][0], unit="nats per token")
     return f"```text\n{written_answer(answered.to_json(), phrases('en')).text(100)}\n```\n"
+
+
+def predicted(names: list[str]) -> str:
+    """The prediction of the largest size from the data of the smaller ones, scored by its own."""
+    sizes = [
+        LadderSize(
+            name=f"width {data['label']}",
+            losses={(run["variant"], run["seed"]): run["loss"] for run in data["runs"]},
+            compute={variant: cost["flops"] for variant, cost in data["costs"].items()},
+        )
+        for data in map(stored, names)
+    ]
+    *smaller, largest = sizes
+    ranking = ranking_of_published(DATA / f"{names[-1]}.json")
+    made = predict(
+        smaller,
+        largest,
+        seeds=len({seed for _, seed in largest.losses}),
+        references=ranking.references,
+        margin=ranking.margin,
+    )
+    comparisons = {(row.variant, name): each for row in ranking.variants for name, each in row.versus.items()}
+    return f"```text\n{prediction_text(scored(made, largest.losses, comparisons, smaller[-1]).to_json(), 100)}\n```\n"
 
 
 def solved(threshold: str, *names: str) -> str:

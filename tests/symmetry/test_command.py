@@ -67,3 +67,38 @@ def test_no_other_options(target: str, capsys: pytest.CaptureFixture[str]) -> No
     assert "expected no options beside --all" in capsys.readouterr().err
     assert main(["audit", target, "--canonical", "out.pt", "--training"]) == 2
     assert "and, with --all, --training" in capsys.readouterr().err
+
+
+SHIFTED = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self, shift):
+        super().__init__()
+        self.map = torch.nn.Linear(3, 4)
+        self.register_buffer("shift", torch.full((4,), shift))
+
+    def forward(self, x):
+        return self.map(x).tanh() + self.shift
+
+def made(shift):
+    torch.manual_seed(0)
+    return Net(shift), torch.randn(20, 3)
+
+def zero():
+    return made(0.0)
+
+def one():
+    return made(1.0)
+"""
+
+
+def test_equal_weights_of_models_that_differ_elsewhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(SHIFTED)
+    assert main(["audit", "--diff", f"{file}:zero", f"{file}:one"]) == 1
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "are different models: shift is 1 apart" in printed
+    assert "so that what differs is a buffer or the code" in printed
+    assert main(["audit", "--diff", f"{file}:zero", f"{file}:zero"]) == 0
+    assert "(relative distance as stored 0.0e+00)" in capsys.readouterr().out

@@ -176,12 +176,26 @@ class Clamped(nn.Module):
         return self.down(self.up(x).clamp(min=self.bound))
 
 
+class HeadsAsAxes(nn.Module):
+    """Attention in Einstein sums, as in JAX: 2 · 2 · 2 of queries and keys, as many of values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.key, self.value = (nn.Parameter(torch.randn(3, 2, 2)) for _ in range(3))
+        self.output = nn.Parameter(torch.randn(2, 2, 5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        queries, keys, values = (torch.einsum("bpd,dhk->bphk", x, each) for each in (self.query, self.key, self.value))
+        weights = torch.einsum("bphk,bqhk->bhpq", queries, keys).softmax(-1)
+        return torch.einsum("bphk,hkd->bpd", torch.einsum("bhpq,bqhk->bphk", weights, values), self.output)
+
+
 @pytest.mark.parametrize(
     ("cls", "directions"),
     [
         *((KeysInParts, 8), (Scan, 3), (Channels, 3), (MixOfTokens, 3), (ClassToken, 6)),
         *((UnitLength, 7), (Pooled, 12), (LearnedQuery, 17), (Clamped, 4)),
-        *((NormOfEachHead, 16), (Windows, 4), (WiderThanItsInput, 17)),
+        *((NormOfEachHead, 16), (Windows, 4), (WiderThanItsInput, 17), (HeadsAsAxes, 16)),
     ],
 )
 def test_counts(cls: type[nn.Module], directions: int) -> None:

@@ -223,7 +223,7 @@ def _diff(options: Options, first: str, second: str) -> int:
     else:
         print(translated(certificates.difference(comparison, first, second)))
         if apart is not None:
-            print(distance_text(apart))
+            print(distance_text(apart, same=bool(result)))
     return 0 if result else 1
 
 

@@ -256,9 +256,11 @@ def distance(one: "Target", other: "Target", observe: Any) -> "WeightDistance | 
         return None
 
 
-def distance_text(weights: "WeightDistance") -> str:
-    """Say how far two models' weights are apart, up to the families."""
+def distance_text(weights: "WeightDistance", *, same: bool) -> str:
+    """Say how far the weights of two models, which compute the same or not, are apart, up to the families."""
     families = ", ".join(map(translated, weights.families or ("nothing",)))
+    if weights.equal and not same:
+        return translated(f"weights: equal up to {families}, so that what differs is a buffer or the code")
     if weights.equal:
         return translated(f"weights: equal up to {families} (relative distance as stored {weights.as_stored:.1e})")
     return translated(

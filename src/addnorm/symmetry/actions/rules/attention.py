@@ -168,7 +168,7 @@ def _wholly(system: System, value: Value) -> Value:
 @rule("matmul", "bmm", "mm")
 def contracted(call: Call) -> State:
     """Matrix products: by a weight, of weights with values over places, of queries with keys."""
-    return _contracted(
+    return contraction(
         call.system, call.operand("self"), call.operand("mat2" if call.name in ("bmm", "mm") else "other")
     )
 
@@ -180,19 +180,20 @@ def added(call: Call) -> State:
     if not given.constant:
         raise NoRule
     alpha, beta = (torch.tensor(float(call.named.get(name, 1)), dtype=torch.float64) for name in ("alpha", "beta"))
-    made = require_value(_contracted(call.system, call.operand("batch1"), call.operand("batch2")))
+    made = require_value(contraction(call.system, call.operand("batch1"), call.operand("batch2")))
     constant = Operand((given.number * beta).expand(call.result.shape), given.state)
     return shifted(call.system, scaled(made, alpha), constant)
 
 
-def _contracted(system: System, first: Operand, second: Operand) -> State:
+def contraction(system: System, first: Operand, second: Operand) -> State:
+    """The product of matrices, [*, row, number] and [*, number, column]."""
     if isinstance(second.state, Weight) and second.number.dim() == 2:
         return mapped(system, first, transposed(second), None)
     if isinstance(first.state, Weight) and first.number.dim() == 2 and isinstance(second.state, Value):
         return _columns(mapped(system, _turned(second), first, None))
     heads = max(_period(each) for each in (first, second))
     if heads > 1:
-        state = require_value(_contracted(system, *(_with_heads(each, heads) for each in (first, second))))
+        state = require_value(contraction(system, *(_with_heads(each, heads) for each in (first, second))))
         return state.rearranged(lambda tensor: tensor.flatten(0, 1))
     if isinstance(first.state, Weight) and isinstance(second.state, Value) and first.number.dim() >= 3:
         first = Operand(first.number, _learned(system, first))
@@ -201,7 +202,7 @@ def _contracted(system: System, first: Operand, second: Operand) -> State:
     if isinstance(first.state, Value) and isinstance(second.state, Value) and first.number.dim() >= 3:
         return _products(system, first.state, second.state)
     if isinstance(first.state, Value) and isinstance(second.state, Fixed) and second.number.dim() >= 3:
-        return _columns(require_value(_contracted(system, _turned(second), _turned(first))))
+        return _columns(require_value(contraction(system, _turned(second), _turned(first))))
     raise NoRule
 
 

@@ -3,12 +3,13 @@
 import torch
 from torch import Tensor
 
-from addnorm.symmetry.actions.call import Call, Operand, rule
+from addnorm.symmetry.actions.call import Call, Operand, require_value, rule
 from addnorm.symmetry.actions.rules.arithmetic import times
-from addnorm.symmetry.actions.rules.linear import mapped, transposed
+from addnorm.symmetry.actions.rules.attention import contraction
+from addnorm.symmetry.actions.rules.linear import mapped
 from addnorm.symmetry.actions.rules.norms import summed_over
-from addnorm.symmetry.actions.system import NoRule
-from addnorm.symmetry.actions.values import State, Value, Weight
+from addnorm.symmetry.actions.system import NoRule, System
+from addnorm.symmetry.actions.values import Fixed, State, Value, Weight
 
 
 @rule("einsum")
@@ -32,16 +33,18 @@ def einsum(call: Call) -> State:
 
 
 def einsum_of(call: Call, parts: list[Operand], axes: list[str], out: str) -> State:
-    """The product over all letters, with those that the result lacks summed one by one; by a matrix where one part is one."""
+    """The product over all letters, with those that the result lacks summed one by one; as a linear map where one part is a
+    weight, and as a product of matrices where that has a rule, which knows more of it than of single products."""
     summed = [each for each in dict.fromkeys("".join(axes)) if each not in out]
     for weight, other in ((0, 1), (1, 0)):
-        rows = [each for each in axes[weight] if each not in axes[other]]
-        columns = [each for each in axes[weight] if each in summed]
-        if isinstance(parts[weight].state, Weight) and len(rows) == len(columns) == 1 and len(axes[weight]) == 2:
-            rest = axes[other].replace(columns[0], "")
-            matrix = parts[weight] if axes[weight][0] == rows[0] else transposed(parts[weight])
-            made = mapped(call.system, arranged(parts[other], axes[other], rest + columns[0]), matrix, None)
-            return _arranged(made, rest + rows[0], out)
+        made = _by_weight(call.system, parts[weight], axes[weight], parts[other], axes[other], out)
+        if made is not None:
+            return made
+    if any(isinstance(each.state, Value) for each in parts):
+        try:
+            return _by_matrices(call.system, parts, axes, out)
+        except NoRule:
+            pass
     full = out + "".join(summed)
     first, second = (arranged(each, letters, full) for each, letters in zip(parts, axes, strict=True))
     shape = torch.broadcast_shapes(first.number.shape, second.number.shape)
@@ -51,6 +54,66 @@ def einsum_of(call: Call, parts: list[Operand], axes: list[str], out: str) -> St
             raise NoRule
         state = summed_over(call.system, state, state.datum.dim() - 1)
     return state
+
+
+def _by_weight(system: System, weight: Operand, letters: str, other: Operand, others: str, out: str) -> State | None:
+    """A linear map whose weight may have several axes, as of heads and their entries; None for any other product."""
+    rows = "".join(each for each in letters if each not in others)
+    columns = "".join(each for each in letters if each in others)
+    if (
+        not isinstance(weight.state, Weight)
+        or not rows
+        or not columns
+        or set(columns) & set(out)
+        or not set(rows) <= set(out)
+    ):
+        return None
+    rest = "".join(each for each in others if each not in columns)
+    at, laid = len(rest), arranged(weight, letters, rows + columns)
+    sizes = laid.number.shape[: len(rows)]
+    matrix = laid.rearranged(lambda tensor: tensor.reshape(sizes.numel(), -1))
+    data = arranged(other, others, rest + columns).rearranged(lambda tensor: tensor.flatten(at, at + len(columns) - 1))
+    made = mapped(system, data, matrix, None).rearranged(lambda tensor: tensor.unflatten(at, sizes))
+    return arranged(Operand(made.datum, made), rest + rows, out).state
+
+
+def _by_matrices(system: System, parts: list[Operand], axes: list[str], out: str) -> State:
+    """A product of matrices, one for each place in the axes that all three share.
+
+    Raises:
+        NoRule: the axes are others, or the product has no rule.
+    """
+    first, second = axes
+    shared = "".join(each for each in first if each in second and each in out)
+    row, column = ("".join(each for each in one if each not in two) for one, two in ((first, second), (second, first)))
+    inner = "".join(each for each in first if each in second and each not in out)
+    if (len(row), len(inner), len(column)) != (1, 1, 1) or not shared or not {row, column} <= set(out):
+        raise NoRule
+    # Places are of different data, the entries of a vector of one. Sums over layers or streams are no such product.
+    of_first, of_second = (_axes_of_data(each, letters) for each, letters in zip(parts, axes, strict=True))
+    along = of_first + of_second
+    if any(isinstance(each.state, Fixed) for each in parts):
+        is_known = inner in along and row not in along and column not in along
+    else:
+        is_known = row in of_first and column in of_second and inner not in along
+    if not is_known:
+        raise NoRule
+    made = require_value(
+        contraction(
+            system,
+            arranged(parts[0], first, shared + row + inner),
+            arranged(parts[1], second, shared + inner + column),
+        )
+    )
+    return arranged(Operand(made.datum, made), shared + row + column, out).state
+
+
+def _axes_of_data(operand: Operand, letters: str) -> str:
+    """The axes of a value along which there are several data."""
+    if not isinstance(operand.state, Value):
+        return ""
+    datum = operand.state.datum
+    return "".join(each for at, each in enumerate(letters) if bool((datum != datum.narrow(at, 0, 1)).any()))
 
 
 def arranged(operand: Operand, letters: str, order: str) -> Operand:
@@ -64,7 +127,3 @@ def arranged(operand: Operand, letters: str, order: str) -> Operand:
         return made
 
     return operand.rearranged(laid)
-
-
-def _arranged(value: Value, letters: str, order: str) -> State:
-    return arranged(Operand(value.datum, value), letters, order).state
