@@ -77,10 +77,16 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     # Inputs.
     "another width": (
         lambda: numeric(nn.Linear(3, 3), data(2, 4)),
-        "runs on its example inputs, got RuntimeError from Linear.*mat1 and mat2 shapes cannot be multiplied"),
+        "runs on its example inputs, got RuntimeError at .* from Linear on float32.*mat1 and mat2 shapes cannot be multiplied"),
     "another width, when parameters are chosen": (
         lambda: track_parameters(nn.Linear(3, 3), torch.ones(3, 5)),
-        r"got RuntimeError from Linear on float32\[3, 5\]: mat1"),
+        r"got RuntimeError at .* from Linear on float32\[3, 5\]: mat1"),
+    "a misspelt attribute": (
+        lambda: addnorm.audit(Behind(lambda h, x: h.missing), data(3, 4, WIDTH)),
+        r"got AttributeError at .*test_messages.py:\d+ from Behind on float32\[3, 4, \d+\]: .* or mend it"),
+    "outputs that are all NaN": (
+        lambda: addnorm.audit(Behind(lambda h, x: torch.sqrt(-h.abs() - 1)), data(3, 4, WIDTH)),
+        "expected finite outputs, got none at these inputs"),
     "text": (
         lambda: numeric(nn.Linear(3, 3), "text"),
         "a tensor, a tuple of positional or a dict of keyword arguments, got str"),

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from addnorm.errors import InputError, UnknownName
-from addnorm.redundancy.execution.checks import check_call, check_inputs, check_model
+from addnorm.redundancy.execution.checks import check_call, check_inputs, check_model, require_finite
 from addnorm.redundancy.execution.copies import PROCESS_LOCK, copy_of, device_of, plain_copy, seeded
 from addnorm.redundancy.execution.fresh_inputs import cast
 from addnorm.redundancy.execution.generic_weights import generic
@@ -325,6 +325,7 @@ def _run_numerical(
 def _observed_names(question: _Question, generic_copy: nn.Module) -> tuple[ObservedNames, str]:
     """Names of the observed parts of the output, and of the others; and the reason why the copy in float64 does not run, empty
     if it does. If it does not, a copy of the model as it is gives the names."""
+    reason = ""
     try:
         output = check_call(generic_copy, cast(question.inputs, torch.float64), question.observe)
     except InputError as error:
@@ -332,8 +333,8 @@ def _observed_names(question: _Question, generic_copy: nn.Module) -> tuple[Obser
         spare = plain_copy(question.model).train(question.training)
         with torch.no_grad(), seeded(0):
             output = spare(*cloned(question.inputs).args, **cloned(question.inputs).kwargs)
-        return observed_names(output, question.observe), reason
-    return observed_names(output, question.observe), ""
+        require_finite(output, question.observe)
+    return observed_names(output, question.observe), reason
 
 
 def _findings(
@@ -372,8 +373,7 @@ def _sizes_in_words(inputs: Inputs, lengths: tuple[int, ...]) -> str:
         for leaf in (*inputs.args, *inputs.kwargs.values())
         if isinstance(leaf, torch.Tensor) and leaf.dim() > 1
     ]
-    every = sorted({*own[:1], *lengths})
-    return f"lengths {', '.join(map(str, every))}" if lengths else "the shapes given"
+    return f"lengths {', '.join(map(str, sorted({*own[:1], *lengths})))}" if lengths else "the shapes given"
 
 
 def _audited_model(question: _Question, static: StaticAnalysis | None, null_space: NullSpace | None) -> AuditedModel:

@@ -121,26 +121,32 @@ def check_call(model: nn.Module, inputs: Inputs, observe: Observe) -> Any:
             output = call(model, inputs)
     except Exception as error:  # a model may raise anything on inputs that do not fit it
         raise failed_call(model, inputs, error) from error
-    tensors = observed(output, observe)
-    if not all(
-        bool(torch.isfinite(tensor).any()) for tensor in tensors if tensor.is_floating_point() and tensor.numel()
-    ):
+    require_finite(output, observe)
+    return output
+
+
+def require_finite(output: Any, observe: Observe) -> None:
+    """Refuse an output with a tensor of which no number is finite.
+
+    Raises:
+        InputError: it has one.
+    """
+    tensors = [each for each in observed(output, observe) if each.is_floating_point() and each.numel()]
+    if not all(bool(torch.isfinite(each).any()) for each in tensors):
         raise InputError(
             "expected finite outputs, got none at these inputs, so nothing can be compared. Check the inputs."
         )
-    return output
 
 
 def failed_call(model: Any, inputs: Inputs, error: Exception) -> InputError:
     """The error for a call that raised: inputs that do not fit, or a fault of the model itself, whose place is named."""
     lines = str(error).strip().splitlines() or [""]
-    frames = [
-        each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith((_TORCH, _ADDNORM))
-    ]
-    where = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [each for each in frames if not each.filename.startswith((_TORCH, _ADDNORM))]
+    place = (own or frames)[-1]
     return InputError(
-        f"expected a model that runs on its example inputs, got {type(error).__name__}{where} from "
-        f"{type(model).__qualname__} on {describe(inputs)}: {lines[0].rstrip('.')}. Give inputs that fit it, or mend that line."
+        f"expected a model that runs on its example inputs, got {type(error).__name__} at {place.filename}:{place.lineno} from "
+        f"{type(model).__qualname__} on {describe(inputs)}: {lines[0].rstrip('.')}. Give inputs that fit the model, or mend it."
     )
 
 
