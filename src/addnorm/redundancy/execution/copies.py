@@ -164,24 +164,24 @@ def call_on(model: nn.Module, inputs: Inputs, seed: int = 0) -> Any:
         return _called(model, inputs, seed)
 
 
-def observed_calls(model: nn.Module, inputs: Inputs, observe: Observe, count: int) -> ObservedNumbers:
-    """Return the observed numbers of `count` calls in turn, as `call` makes them: each reads what the one before left."""
-    with _restored(model):
-        return observed_numbers((_called(model, cloned(inputs)) for _ in range(count)), observe)
+def observed_calls(
+    model: nn.Module, inputs: Inputs, observe: Observe, count: int | None = None
+) -> tuple[ObservedNumbers, ...]:
+    """Return the observed numbers of `count` calls in turn, each of which reads what the one before left.
 
-
-@torch.no_grad()
-def calls_that_differ(model: nn.Module, inputs: Inputs, observe: Observe) -> int:
-    """Return 2 if a second call gives another output than the first, because it reads what that left in a buffer or an
-    attribute (a running mean, a cache that grows), else 1."""
+    Without a count there are two if the second differs from the first, because it reads what that left in a buffer or an
+    attribute (a running mean, a cache that grows), else one. A move must not change how many there are, so that whoever
+    compares outputs asks once.
+    """
     with _restored(model) as own:
-        first = observed_numbers([_called(model, cloned(inputs))], observe)
+        made = [observed_numbers(_called(model, cloned(inputs)), observe)]
         now = held_tensors(model)
-        if all(name in now and _is_same(now[name], each) for name, each in own.items()):
-            return 1
-        second = observed_numbers([_called(model, cloned(inputs))], observe)
-    same = _is_same(first.integers, second.integers) and _is_same(first.floats.nan_to_num(), second.floats.nan_to_num())
-    return 1 if same else 2
+        may_differ = any(name not in now or not _is_same(now[name], each) for name, each in own.items())
+        if count == 2 or (count is None and may_differ):
+            made.append(observed_numbers(_called(model, cloned(inputs)), observe))
+    first, last = made[0], made[-1]
+    same = _is_same(first.integers, last.integers) and _is_same(first.floats.nan_to_num(), last.floats.nan_to_num())
+    return tuple(made[:1] if count is None and same else made)
 
 
 def held_tensors(model: nn.Module) -> dict[str, Tensor]:

@@ -13,7 +13,7 @@ loss      the entry `loss` where the output has one, or the output itself if it 
 The choice is part of the graph (`Observed` wraps the model), so that both methods observe the same tensors.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from types import ModuleType
 from typing import Any, Literal, cast, get_args
@@ -44,6 +44,17 @@ class ObservedNumbers:
     """Floating-point numbers, in float64, which may change by rounding."""
     integers: Tensor
     """Integers and booleans, in int64, which may not change."""
+
+    @classmethod
+    def joined(cls, calls: Sequence["ObservedNumbers"]) -> "ObservedNumbers":
+        """The numbers of several calls as those of one."""
+        return (
+            calls[0]
+            if len(calls) == 1
+            else cls(
+                floats=torch.cat([each.floats for each in calls]), integers=torch.cat([each.integers for each in calls])
+            )
+        )
 
     @property
     def size(self) -> int:
@@ -80,14 +91,13 @@ def unusual_form(tensor: Tensor) -> str:
     return "" if layout == "strided" else f"sparse ({layout})" if "sparse" in layout else f"in the layout {layout}"
 
 
-def observed_numbers(outputs: Iterable[Any], observe: Observe) -> ObservedNumbers:
-    """Return all observed numbers of the outputs of successive calls of a model.
+def observed_numbers(output: Any, observe: Observe) -> ObservedNumbers:
+    """Return all observed numbers of a model's output.
 
     Raises:
         UnknownName, InputError: as for `observed`.
     """
-    # Copied before the next call is made, which may write into them.
-    tensors = [each.clone() for output in outputs for each in observed(output, observe)]
+    tensors = observed(output, observe)
     integers = [each.detach().flatten().to("cpu", torch.int64) for each in tensors if not each.is_floating_point()]
     return ObservedNumbers(
         floats=torch.cat([each.double().flatten() for each in tensors if each.is_floating_point()]),

@@ -10,7 +10,7 @@ from jaxtyping import Float64
 from torch import Tensor, nn
 
 from addnorm.errors import InputError
-from addnorm.redundancy.execution.copies import calls_that_differ, observed_calls
+from addnorm.redundancy.execution.copies import observed_calls
 from addnorm.redundancy.execution.float64 import Float64Mode
 from addnorm.redundancy.execution.fresh_inputs import InputTemplate
 from addnorm.redundancy.execution.inputs import Inputs
@@ -102,10 +102,9 @@ class Probe:
     def output(self, inputs: Inputs) -> ObservedNumbers:
         """Return all observed numbers at the current values."""
         with self._float64:
-            # Asked once: a move must not change how many outputs there are.
-            if self._calls is None:
-                self._calls = calls_that_differ(self.model, inputs, self.observe)
-            return observed_calls(self.model, inputs, self.observe, self._calls)
+            calls = observed_calls(self.model, inputs, self.observe, self._calls)
+        self._calls = len(calls)
+        return ObservedNumbers.joined(calls)
 
     @torch.no_grad()
     def unmoved(self, inputs: Inputs, point: int) -> ObservedNumbers:

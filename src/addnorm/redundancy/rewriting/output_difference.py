@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from addnorm.redundancy.execution.copies import calls_that_differ, observed_calls
+from addnorm.redundancy.execution.copies import observed_calls
 from addnorm.redundancy.execution.float64 import Float64Mode, GroupedMode
 from addnorm.redundancy.execution.inputs import Inputs
 from addnorm.redundancy.execution.observation import Observe, ObservedNumbers
@@ -16,9 +16,13 @@ def flat_outputs(
     model: nn.Module, drawn: Sequence[Inputs], observe: Observe, mode: Float64Mode | None
 ) -> list[ObservedNumbers]:
     """Call a model on several inputs, as it is or in the mode's float64, and return all observed numbers of each call."""
+    outputs, count = [], None
     with mode or GroupedMode():
-        count = calls_that_differ(model, drawn[0], observe) if drawn else 1
-        return [observed_calls(model, inputs, observe, count) for inputs in drawn]
+        for inputs in drawn:
+            calls = observed_calls(model, inputs, observe, count)
+            count = len(calls)
+            outputs.append(ObservedNumbers.joined(calls))
+    return outputs
 
 
 def floats_changed(outputs: Sequence[ObservedNumbers], expected: Sequence[ObservedNumbers]) -> float:
