@@ -11,9 +11,9 @@ import addnorm
 from addnorm.cli import main
 from addnorm.model.transformer import Transformer
 from addnorm.redundancy.execution.generic_weights import generic
-from addnorm.symmetry.bases.canonical import canonical
+from addnorm.symmetry.bases.canonical import settle
 from addnorm.symmetry.bases.certificate import BasisCertificate
-from addnorm.symmetry.bases.change import move_at_random
+from addnorm.symmetry.bases.change import Weights, move_at_random
 from addnorm.symmetry.bases.quantising import rounded
 from addnorm.symmetry.bases.representative import (
     canonicalised,
@@ -47,6 +47,12 @@ def model() -> nn.Module:
 @pytest.fixture(scope="module")
 def cells(model: nn.Module) -> Cells:
     return cells_of(model, TOKENS)
+
+
+def canonical(cells: Cells, weights: Weights) -> Weights:
+    made = {name: each.clone() for name, each in weights.items()}
+    settle(cells, made)
+    return made
 
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:

@@ -213,6 +213,32 @@ def by_datum(value: Value) -> tuple[Tensor, Numbers]:
     return members, unique_rows(forms.reshape(len(members), -1)).reshape(-1, size, value.space.size)
 
 
+def turned(system: System, value: Value, datum: Tensor) -> Value | None:
+    """The value over other data, of which each holds one entry of many of the value's own; None if they do not cross so.
+
+    What mixes tokens channel by channel makes [token] vectors, one per channel, and is added to [channel] vectors, one per
+    token. Its action L mixes tokens, that of the stream channels: a factor for all entries is both, L = λ I. A shift of one
+    token's entries by b_t is, to the stream, a shift along 1 by a number per token, which a norm removes.
+
+    Raises:
+        NoRule: the value has no whole vectors.
+    """
+    value = system.whole(value)
+    members, _ = by_datum(Value(value.space, value.forms, datum))
+    places = value.forms.argmax(-1).reshape(-1)[members]
+    pairs = torch.stack([value.datum.reshape(-1), datum.reshape(-1)], 1)
+    if len(pairs.unique(dim=0)) < len(pairs) or members.shape[1] < 2 or bool((places != places[:, :1]).any()):
+        return None
+    factor = system.equations.unknowns(1)
+    system.equations.vanish(value.space.linear[~np.eye(value.space.size, dtype=bool)])
+    system.equal(np.diag(value.space.linear), np.broadcast_to(factor, (value.space.size,)))
+    space = system.still(members.shape[1])
+    np.fill_diagonal(space.linear, factor)
+    space.roles |= value.space.roles
+    shift = FreeShift(datum, torch.ones(datum.shape, dtype=torch.float64), value.space.shift)
+    return renumbered(Value(value.space, value.forms, datum, (*value.free, shift)), space, members)
+
+
 def unique_rows(rows: Tensor) -> Numbers:
     """The different rows."""
     array = rows.numpy()

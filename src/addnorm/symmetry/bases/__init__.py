@@ -8,6 +8,8 @@ meta device is enough for the counts.
     channels      channels, and what operations require of them
     solution      the cells that result, on each of which one group acts
     states        states of tensors on the way
+    simplified    a graph whose norms and products have one form; `parts`: parameters that are read in parts
+    graph         what its operations are to constants and means
     propagation   the requirements of every operation
     change        elements of the groups, applied to weights
     absorption    what restores the outputs if a value loses a constant

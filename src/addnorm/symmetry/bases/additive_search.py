@@ -77,10 +77,13 @@ class _Search:
                 name = graph.parameters[graph.named[node]["weight"]]
                 writes.setdefault(name, []).append((1, graph.ignores_mean(node)))
             elif graph.name(node) == "conv2d":
-                channels = _channels_last(graph, node)
-                for each in (graph.named[node]["weight"], graph.named[node].get("bias")):
+                channels, given = _channels_last(graph, node), graph.named[node]
+                for each in (given["weight"], given.get("bias")):
                     if each in graph.parameters and channels is not None:
-                        free = graph.ignores_mean(channels)
+                        # The numbers of several groups are made of other channels each, and have no part in common.
+                        free = graph.ignores_mean(channels) and (
+                            each is not given["weight"] or given.get("groups", 1) == 1
+                        )
                         writes.setdefault(graph.parameters[each], []).append((0, free))
             elif graph.name(node) == "layer_norm" and graph.named[node].get("bias") in graph.parameters:
                 name = graph.parameters[graph.named[node]["bias"]]
@@ -209,8 +212,9 @@ class _Search:
         elif name == "expand":  # a class token
             source = given["self"]
         elif name == "add" and "alpha" not in given:
-            source = next((each for each in (given["self"], given["other"]) if each in graph.parameters), None)
-            if source is None or len(graph.shape(source)) != 1:
+            terms = (graph.table(each) for each in (given["self"], given["other"]))
+            source = next((each for each in terms if each is not None), None)
+            if source is None or (held is not None and len(graph.shape(source)) != 1):
                 return
             family = SHIFT.name if held is not None else family
         if not isinstance(source, fx.Node) or source not in graph.parameters or node in graph.observed:

@@ -27,18 +27,6 @@ _SWEEPS = 300
 _STILL = 1e-13
 
 
-def canonical(cells: Cells, weights: Weights) -> Weights:
-    """Return the canonical representative.
-
-    Args:
-        cells: the cells.
-        weights: in float64; not changed.
-    """
-    made = {name: each.clone() for name, each in weights.items()}
-    settle(cells, made)
-    return made
-
-
 def settle(cells: Cells, made: Weights) -> None:
     """Change weights into their canonical representative, in place: a second copy of all in float64 may not fit."""
     fold_gains(cells, made)

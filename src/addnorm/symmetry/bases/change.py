@@ -1,8 +1,9 @@
 """Elements of the groups, applied to the axes of weights: gains folded away, and a matrix per cell."""
 
+import math
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -89,6 +90,27 @@ def places(cells: Cells) -> dict[int, list[CellPlace]]:
                     expert = None if cells.cells[own].expert is None else (use.experts or 0, own - at)
                     made[own].append(CellPlace(use.parameter, use.axis, index, dual, use.offset, use.power, expert))
     return {at: each for at, each in made.items() if at - (cells.cells[at].expert or 0) not in broken}
+
+
+def spanned(cells: Cells, shapes: Mapping[str, Sequence[int]]) -> tuple[Cells, tuple[str, ...]]:
+    """The cells without those that the numbers of one side are too few to span, and the parameters on both sides of these.
+
+    A learned query that one matrix alone reads, as in attention pooling, is one column: of the matrix every part that it does
+    not meet is free, too, and no Gram matrix tells the bases of that part apart.
+    """
+    short: dict[int, list[str]] = {}
+    for at, given in places(cells).items():
+        cell = cells.cells[at]
+        for is_dual in (False, True) if cell.kind == "matrix" else ():
+            numbers = 0
+            for each in given:
+                shape = shapes[each.parameter]
+                count = math.prod(shape) // shape[each.axis]
+                numbers += (count if each.expert is None else count // shape[each.expert[0]]) * (each.dual == is_dual)
+            if numbers < cell.size:
+                short[at] = [each.parameter for each in given]
+    kept = tuple(cell for at, cell in enumerate(cells.cells) if at not in short)
+    return replace(cells, cells=kept), tuple(dict.fromkeys(name for names in short.values() for name in names))
 
 
 def _slot(use: AxisUse) -> tuple[str, int, int]:

@@ -67,6 +67,8 @@ class Requirements:
     gains: list[Gain] = field(default_factory=list)
     frozen: set[str] = field(default_factory=set)
     """Parameters that an operation without a rule reads."""
+    unruled: list[Ids] = field(default_factory=list)
+    """Channels that an operation without a rule reads; they may have a basis that is not known."""
     pinned: list[Ids] = field(default_factory=list)
     """Channels whose order matters: those of an output, or of factors that no axis of a weight holds."""
     images: set[int] = field(default_factory=set)

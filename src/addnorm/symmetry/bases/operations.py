@@ -19,6 +19,8 @@ from addnorm.symmetry.bases.states import (
     WeightAxes,
     ids_of,
     of_one_token,
+    still,
+    stop,
     varies_along,
 )
 
@@ -137,24 +139,26 @@ class Maps:
             return replace(one, offset=one.offset + other)
         if not isinstance(one, Entries) or one.squared:
             raise NoRequirement
+        if isinstance(other, Data):  # such as positions that are not learned: they know one basis alone
+            stop(self.given, one)
+            return still(self.node)
         if isinstance(other, int | float):
             self.given.kind(ids_of(one.first.unique()), "still")
             return one
         first = one.first.expand(self.shape)
         if isinstance(other, WeightAxes):
+            shape = self.node_shape(other)
+            # A vector of a row per channel, [channel, 1], or a table whose rows hold the channels.
+            long = [place for place, size in enumerate(shape) if size > 1]
+            at = long[0] if len(long) == 1 else len(shape) - 1
+            axis = len(self.shape) - len(shape) + at
             varies = varies_along(of_one_token(first).expand(self.shape))
-            axis = len(self.shape) - 1
-            at = len(other.axes) - 1
-            if not one.plain or other.offset or any(varies[:-1]) or at < 0 or len(other.axes) > len(self.shape):
+            others = [each for place, each in enumerate(varies) if place != axis]
+            if not one.plain or other.offset or any(others) or axis < 0 or at - len(shape) < -len(other.axes):
                 raise NoRequirement
+            channels = ids_of(first.movedim(axis, -1).reshape(-1, self.shape[axis])[0])
             self.given.uses.append(
-                AxisUse(
-                    other.name,
-                    other.axes[at],
-                    ids_of(first.movedim(axis, -1).reshape(-1, self.shape[-1])[0]),
-                    dual=False,
-                    experts=other.experts,
-                )
+                AxisUse(other.name, other.axes[at - len(shape)], channels, dual=False, experts=other.experts)
             )
             return Entries(first, one.second, one.plain)
         if not isinstance(other, Entries) or other.squared:
@@ -181,11 +185,12 @@ class Maps:
         if isinstance(one, Entries) and self.named.get("self") is self.named.get("other"):
             return replace(one, squared=True)
         names = ["self", "other"]
+        for weight, data in ((one, other), (other, one)):
+            if isinstance(weight, WeightAxes) and isinstance(data, Data) and self._is_vector(self.node_shape(weight)):
+                return self._scaled(weight)
         if not isinstance(one, Entries):
             one, other = other, one
             names.reverse()
-        if isinstance(one, WeightAxes) and isinstance(other, Data) and self._is_vector(self.node_shape(one)):
-            return self._scaled(one)
         if not isinstance(one, Entries) or one.squared:
             raise NoRequirement
         first = one.first.expand(self.shape)

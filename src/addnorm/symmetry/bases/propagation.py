@@ -14,11 +14,12 @@ import torch
 from torch import Tensor, fx
 
 from addnorm.redundancy.graph.export import Program
+from addnorm.symmetry.actions.call import operation
 from addnorm.symmetry.actions.rules.routing import GROUPED
 from addnorm.symmetry.actions.rules.shapes import INDEXING
-from addnorm.symmetry.bases.absorption import COPIES
-from addnorm.symmetry.bases.channels import NOBODY, AxisUse, Requirements
-from addnorm.symmetry.bases.operations import Maps
+from addnorm.symmetry.bases.channels import NOBODY, Requirements
+from addnorm.symmetry.bases.convolutions import Convolutions
+from addnorm.symmetry.bases.graph import COPIES, SOFTMAXES
 from addnorm.symmetry.bases.solution import Cells, solved
 from addnorm.symmetry.bases.states import (
     Data,
@@ -36,6 +37,13 @@ _ELEMENTWISE = frozenset(
     {"silu", "gelu", "sigmoid", "tanh", "exp", "softplus", "elu", "mish", "hardswish", "hardtanh", "erf", "sin", "cos"}
     | {"clamp", "clamp_min", "clamp_max", "log", "pow", "abs"}
 )
+
+_RIGID = (
+    SOFTMAXES
+    | {"sigmoid", "sign", "cumsum", "topk", "sort", "argmax", "argmin", "max", "min", "amax", "amin"}
+    | {"gt", "ge", "lt", "le", "eq", "ne", "isnan", "isinf", "isfinite"}
+)
+"""Operations without a rule whose result, for any change of basis of what they read, would be another one."""
 
 
 def cells(program: Program, stay: Collection[str] = ()) -> Cells:
@@ -62,14 +70,14 @@ def cells(program: Program, stay: Collection[str] = ()) -> Cells:
             states[node] = Operation(given, node, states).state()
         except NoRequirement:
             for each in node.all_input_nodes:
-                stop(given, states[each])
+                stop(given, states[each], is_unruled=operation(node.target) not in _RIGID)
             states[node] = still(node)
     for node in program.observed:
         stop(given, states[node])
     return solved(given)
 
 
-class Operation(Maps):
+class Operation(Convolutions):
     """One operation, with all rules."""
 
     def state(self) -> Any:
@@ -129,39 +137,6 @@ class Operation(Maps):
             raise NoRequirement
         return rules[self.name]()
 
-    # convolutions
-
-    def _convolved(self) -> Entries:
-        """A convolution over tokens, [batch, channel, token], with a kernel for each channel: a gain of several taps."""
-        state, kernel, bias = self._entries("input"), self._of("weight"), self._of("bias")
-        if not isinstance(kernel, WeightAxes) or state.second is not None or len(self.shape) != 3:
-            raise NoRequirement
-        if varies_along(state.first)[0] or varies_along(state.first)[2] or self._shape_of("weight")[1] != 1:
-            raise NoRequirement
-        read = ids_of(state.first[0, :, 0]).copy()
-        made = self.given.fresh(self.shape[1])
-        if len(read) != len(made) or self.named.get("groups", 1) != len(read):
-            raise NoRequirement
-        for channels in (read, made):
-            self.given.alone(channels)
-        self.given.alike(read, made)
-        self.given.uses.append(AxisUse(kernel.name, kernel.axes[0], made, dual=False))
-        self.given.uses.append(AxisUse(kernel.name, kernel.axes[0], read, dual=True, is_further=True))
-        if isinstance(bias, WeightAxes):
-            self.given.uses.append(AxisUse(bias.name, bias.axes[0], made, dual=False))
-        return Entries(torch.from_numpy(made)[:, None].expand(self.shape))
-
-    def _patches(self) -> Entries:
-        """Patches of an image, which does not move, to channels."""
-        data, weight, bias = (self._of(name) for name in ("input", "weight", "bias"))
-        if not isinstance(data, Data) or not isinstance(weight, WeightAxes):
-            raise NoRequirement
-        made = self.given.fresh(self.shape[1])
-        for each in (weight, bias):
-            if isinstance(each, WeightAxes):
-                self.given.uses.append(AxisUse(each.name, each.axes[0], made, dual=False))
-        return Entries(torch.from_numpy(made).reshape(-1, *[1] * (len(self.shape) - 2)).expand(self.shape))
-
     # attention
 
     def _attention(self) -> Any:
@@ -170,8 +145,8 @@ class Operation(Maps):
         try:
             self._contracted(query, key)
         except NoRequirement:
-            stop(self.given, query)
-            stop(self.given, key)
+            for each in (query, key):
+                stop(self.given, each, is_unruled=isinstance(query, Entries) and isinstance(key, Entries))
         if not isinstance(value, Entries):
             return Data(False)
         return self._averaged(value)
@@ -308,12 +283,8 @@ class Operation(Maps):
 
     def _joined(self) -> Any:
         # An empty cache, which a first call joins its keys to, has no entries.
-        parts = [
-            self.states[each]
-            if isinstance(self.states[each], Entries) or 0 not in each.meta["val"].shape
-            else Entries(torch.zeros(each.meta["val"].shape, dtype=torch.int64))
-            for each in self.named["tensors"]
-        ]
+        known = [self.states[each] for each in self.named["tensors"] if isinstance(self.states[each], Entries)]
+        parts = [self._part(each, known) for each in self.named["tensors"]]
         if not all(isinstance(each, Entries) and not each.squared for each in parts):
             raise NoRequirement
 
@@ -329,6 +300,23 @@ class Operation(Maps):
             # A part of each head is rotated by position; the rest is its own partner.
             return Entries(first, run([each.first if each.second is None else each.second for each in parts]), False)
         return Entries(first, None, is_plain)
+
+    def _part(self, node: fx.Node, known: list[Entries]) -> Any:
+        """The state of a part; of data beside channels, channels that stay, as many as differ along the same axes."""
+        state, shape = self.states[node], node.meta["val"].shape
+        if isinstance(state, Entries):
+            return state
+        if 0 in shape:
+            return Entries(torch.zeros(shape, dtype=torch.int64))
+        if not isinstance(state, Data) or not known or self.name != "cat" or len(known[0].first.shape) != len(shape):
+            return state
+        joined = self.named.get("dim", 0) % len(shape)
+        along = [each or axis == joined for axis, each in enumerate(varies_along(known[0].first))]
+        sizes = [size if is_own else 1 for size, is_own in zip(shape, along, strict=True)]
+        made = self.given.fresh(int(np.prod(sizes)))
+        self.given.kind(made, "still")
+        self.given.pinned.append(made)
+        return Entries(torch.from_numpy(made).reshape(sizes).expand(shape))
 
     def _one_basis_of_tokens(self, parts: list[Entries]) -> list[Entries]:
         """Require that all tokens of a sequence, [batch, token, channel], agree: one matrix reads a class token and patches."""
@@ -362,7 +350,9 @@ def _untangled(own: list[Tensor], turned: list[Tensor]) -> tuple[list[Tensor], l
     made = [torch.where(of, there, here) for of, here, there in zip(swapped, own, turned, strict=True)]
     partners = [torch.where(of, here, there) for of, here, there in zip(swapped, own, turned, strict=True)]
     for channels, partner in zip(made, partners, strict=True):
-        if len(channels.unique()) < channels.numel() or not bool(torch.isin(partner, channels).all()):
+        # Within a head: the part that positions rotate may be one for all heads, as in latent attention.
+        is_whole = all(len(head.unique()) == len(head) for head in channels)
+        if not is_whole or not bool(torch.isin(partner, channels).all()):
             raise NoRequirement
     if any(bool((of != swapped[0][:1]).any()) for of in swapped):
         raise NoRequirement

@@ -11,6 +11,7 @@ arXiv:2211.10438); here for any graph whose groups allow them.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import torch
 from torch import Tensor, nn
@@ -20,8 +21,9 @@ from addnorm.redundancy.execution.inputs import Inputs
 from addnorm.redundancy.execution.observation import Observe
 from addnorm.redundancy.rewriting.output_difference import flat_outputs
 from addnorm.redundancy.verdict.finding import InJson
-from addnorm.symmetry.bases.canonical import canonical
+from addnorm.symmetry.bases.canonical import settle
 from addnorm.symmetry.bases.change import Weights, centred_plane, fold_gains, places, put, rotation, transform
+from addnorm.symmetry.bases.parts import RowRange, with_parts
 from addnorm.symmetry.bases.solution import Cells
 
 BITS = (8, 4)
@@ -38,7 +40,12 @@ class WeightError(InJson):
 
 
 def quantise_ready(
-    cells: Cells, weights: Weights, cost: Callable[[Weights], float], *, seed: int = 0
+    cells: Cells,
+    weights: Weights,
+    cost: Callable[[Weights], float],
+    *,
+    parts: Mapping[str, RowRange] = MappingProxyType({}),
+    seed: int = 0,
 ) -> tuple[str, Weights]:
     """Return the name and the weights of the candidate with the least cost.
 
@@ -46,25 +53,34 @@ def quantise_ready(
         cells: the cells.
         weights: in float64; not changed.
         cost: of a candidate's weights, such as `output_error`.
+        parts: of weights that are read in parts.
         seed: of the rotations.
     """
-    return min(_candidates(cells, weights, seed), key=lambda each: cost(each[1]))
+    return min(_candidates(cells, weights, parts, seed), key=lambda each: cost(each[1]))
 
 
-def _candidates(cells: Cells, weights: Weights, seed: int) -> Iterator[tuple[str, Weights]]:
+def _candidates(
+    cells: Cells, weights: Weights, parts: Mapping[str, RowRange], seed: int
+) -> Iterator[tuple[str, Weights]]:
+    def changed(given: Weights, change: Callable[[Cells, Weights], object]) -> Weights:
+        made = {name: each.clone() for name, each in given.items()}
+        change(cells, with_parts(made, parts))
+        return made
+
+    def rotate(cells: Cells, weights: Weights) -> None:
+        _rotate(cells, weights, seed)
+
     yield "as it is", weights
-    folded = {name: each.clone() for name, each in weights.items()}
-    fold_gains(cells, folded)
+    folded = changed(weights, fold_gains)
     yield "gains folded", folded
-    yield "gains folded, rotated", _rotated(cells, folded, seed)
-    balanced = canonical(cells, weights)
+    yield "gains folded, rotated", changed(folded, rotate)
+    balanced = changed(weights, settle)
     yield "balanced", balanced
-    yield "balanced, rotated", _rotated(cells, balanced, seed)
+    yield "balanced, rotated", changed(balanced, rotate)
 
 
-def _rotated(cells: Cells, weights: Weights, seed: int) -> Weights:
-    """Rotate streams and the bases of values at random, which keeps all lengths."""
-    made = {name: each.clone() for name, each in weights.items()}
+def _rotate(cells: Cells, made: Weights, seed: int) -> None:
+    """Rotate streams and the bases of values at random, in place, which keeps all lengths."""
     generator = torch.Generator().manual_seed(seed)
     for at, given in places(cells).items():
         cell = cells.cells[at]
@@ -75,7 +91,6 @@ def _rotated(cells: Cells, weights: Weights, seed: int) -> Weights:
         elif cell.kind == "centred rotation":
             plane = centred_plane(cell.size)
             transform(made, given, plane @ _spread(cell.size - 1, generator) @ plane.T + 1 / cell.size)
-    return made
 
 
 def _spread(size: int, generator: torch.Generator) -> Tensor:

@@ -1,5 +1,6 @@
 """`canonicalised`, `quantise_ready_model` and `equal_up_to`: a model's representative among those that compute the same."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,7 +17,8 @@ from addnorm.symmetry.bases.additive import Additive
 from addnorm.symmetry.bases.additive_search import additive_freedom
 from addnorm.symmetry.bases.canonical import settle
 from addnorm.symmetry.bases.certificate import BasisCertificate, require_finite, rewritten
-from addnorm.symmetry.bases.change import Weights, factor_of, fold_gains, move_at_random
+from addnorm.symmetry.bases.change import Weights, factor_of, fold_gains, move_at_random, spanned
+from addnorm.symmetry.bases.parts import RowRange, in_parts, with_parts
 from addnorm.symmetry.bases.propagation import cells
 from addnorm.symmetry.bases.quantising import WeightError, errors, output_error, quantise_ready
 from addnorm.symmetry.bases.simplified import simplified
@@ -24,6 +26,7 @@ from addnorm.symmetry.bases.solution import Cells
 
 NO_RULE = "read by an operation without a rule"
 ZEROS = "gain with a zero"
+SHORT = "basis that too few numbers span"
 _SAME = 1e-6
 """Largest relative difference of canonical weights that count as equal: stored weights are rounded."""
 
@@ -91,25 +94,37 @@ class Freedom:
     additive: Additive
     zeros: frozenset[str] = frozenset()
     """Gains with a zero."""
+    settled: Cells
+    """Those of the cells that have a canonical element."""
+    short: tuple[str, ...] = ()
+    """Parameters on both sides of the other cells, which one of the sides does not span."""
+    parts: Mapping[str, RowRange] = field(default_factory=dict)
+    """Parameters that are read in parts, by the names of the parts."""
 
     def sizes(self) -> dict[str, int]:
         """The number of directions, by family."""
         return {**self.cells.sizes(), **self.additive.sizes()}
 
+    def used(self) -> dict[str, int]:
+        """The number of directions that the canonical representative uses up, by family."""
+        return {**self.settled.sizes(), **self.additive.sizes()}
+
     def staying(self) -> dict[str, tuple[str, ...]]:
         """Parameters whose freedom is not used up, by family; also those of which no rule knows whether they have any."""
-        unread = tuple(sorted(self.cells.given.frozen - self.zeros))
-        made = {**self.additive.staying(), NO_RULE: unread, ZEROS: tuple(sorted(self.zeros))}
+        unread = tuple(sorted(self.cells.unruled() - self.zeros))
+        made = {**self.additive.staying(), NO_RULE: unread, ZEROS: tuple(sorted(self.zeros)), SHORT: self.short}
         return {family: names for family, names in made.items() if names}
 
     def settle(self, weights: Weights) -> None:
         """Change weights into their canonical representative, in place."""
+        weights = with_parts(weights, self.parts)
         fold_gains(self.cells, weights)
         self.additive.settle(weights)
-        settle(self.cells, weights)
+        settle(self.settled, weights)
 
     def move_at_random(self, weights: Weights, seed: int) -> None:
         """Move along every direction of every family, in place."""
+        weights = with_parts(weights, self.parts)
         fold_gains(self.cells, weights)
         self.additive.move_at_random(weights, torch.Generator().manual_seed(seed))
         move_at_random(self.cells, weights, seed)
@@ -121,16 +136,30 @@ def freedom_of(model: nn.Module, inputs: Any, *others: nn.Module, observe: Obser
     Raises:
         InputError: the model does not export.
     """
-    program = _program(model, inputs, observe)
+    program, parts = _program(model, inputs, observe)
     bases = cells(program)
-    stay = {name for each in (model, *others) for name in _gains_with_a_zero(bases, each)}
+    stay = {name for each in (model, *others) for name in _gains_with_a_zero(bases, each, parts)}
     bases = cells(program, stay) if stay else bases
+    shapes = {
+        program.parameters[node.name]: node.meta["val"].shape
+        for node in program.nodes
+        if node.op == "placeholder" and node.name in program.parameters
+    }
+    settled, short = spanned(bases, shapes)
     folded = {each.parameter for each in bases.absorbed if not each.offset}
-    return Freedom(cells=bases, additive=additive_freedom(program, folded), zeros=frozenset(stay))
+    return Freedom(
+        cells=bases,
+        additive=additive_freedom(program, folded),
+        settled=settled,
+        short=short,
+        zeros=frozenset(stay),
+        parts=parts,
+    )
 
 
-def _gains_with_a_zero(bases: Cells, model: nn.Module) -> set[str]:
-    held = {name: each.detach() for name, each in model.named_parameters() if not each.is_meta}
+def _gains_with_a_zero(bases: Cells, model: nn.Module, parts: Mapping[str, RowRange]) -> set[str]:
+    held = with_parts({name: each.detach() for name, each in model.named_parameters()}, parts)
+    held = {name: each for name, each in held.items() if not each.is_meta}
     gains = [each for each in (*bases.folded, *bases.absorbed) if each.parameter in held]
     return {each.parameter for each in gains if bool((factor_of(each, held) == 0).any())}
 
@@ -141,11 +170,11 @@ def cells_of(model: nn.Module, inputs: Any, *, observe: Observe = "logits") -> C
     Raises:
         InputError: the model does not export.
     """
-    return cells(_program(model, inputs, observe))
+    return cells(_program(model, inputs, observe)[0])
 
 
-def _program(model: nn.Module, inputs: Any, observe: Observe) -> Program:
-    """Export a model, with one name for every weight.
+def _program(model: nn.Module, inputs: Any, observe: Observe) -> tuple[Program, dict[str, RowRange]]:
+    """Export a model, with one name for every weight, or for every part of one that is read in parts.
 
     Raises:
         InputError: the model does not export, or changes its own weights.
@@ -166,7 +195,8 @@ def _program(model: nn.Module, inputs: Any, observe: Observe) -> Program:
     first = {id(each): name for name, each in model.named_parameters()}
     named = {name: first[id(each)] for name, each in model.named_parameters(remove_duplicate=False)}
     parameters = {node: named.get(name, name) for node, name in program.parameters.items()}
-    return simplified(replace(program, parameters=parameters))
+    program, parts = in_parts(replace(program, parameters=parameters))
+    return simplified(program), parts
 
 
 def canonicalised(model: nn.Module, inputs: Any, *, observe: Observe = "logits") -> Representative:
@@ -188,7 +218,7 @@ def canonicalised(model: nn.Module, inputs: Any, *, observe: Observe = "logits")
     """
     freedom, bound = _analysed(model, inputs, observe)
     made, certificate = rewritten(model, freedom.settle, bound, observe)
-    return Representative(model=made, sizes=freedom.sizes(), certificate=certificate, stays=freedom.staying())
+    return Representative(model=made, sizes=freedom.used(), certificate=certificate, stays=freedom.staying())
 
 
 def quantise_ready_model(
@@ -207,7 +237,9 @@ def quantise_ready_model(
     """
     freedom, bound = _analysed(model, inputs, observe)
     error = output_error(model, bound, observe)
-    choice, chosen = quantise_ready(freedom.cells, _in_float64(model), lambda each: error(each, 4), seed=seed)
+    choice, chosen = quantise_ready(
+        freedom.cells, _in_float64(model), lambda each: error(each, 4), parts=freedom.parts, seed=seed
+    )
 
     def choose(weights: Weights) -> None:
         for name, each in weights.items():
@@ -259,7 +291,7 @@ def equal_up_to(model: nn.Module, other: nn.Module, inputs: Any, *, observe: Obs
     return WeightDistance(
         as_stored=as_stored,
         canonical=_distance(weights, others),
-        families=tuple(freedom.sizes()),
+        families=tuple(freedom.used()),
         apart=tuple(apart),
     )
 

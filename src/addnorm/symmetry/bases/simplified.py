@@ -1,6 +1,10 @@
 """A graph without casts, in which a layer norm is one operation, also where a model writes it as several, and so is a join.
 
     (x - mean(x)) * rsqrt(mean((x - mean(x))^2) + eps)  ->  layer_norm(x)        Cohere
+    g * (x - mean(x)) / (std(x) + eps)                  ->  g * layer_norm(x)    The Annotated Transformer
+    einsum("bhid,bhjd->bhij", q, k)                     ->  matmul(q, permute(k))
+    (x * mask).sum(1) / mask.sum(1)                     ->  mean(x, 1)           sentence encoders
+    table[places]                                       ->  embedding(table, places)
     e = empty; e[..., :2] = a; e[..., 2:] = b           ->  cat([a, b])          DeepSeek-V3
 
 Every rule of this room looks at one operation and its inputs. Taken one by one, `x - mean(x)` is a sum in which a stream meets
@@ -17,7 +21,9 @@ from torch import fx
 
 from addnorm.redundancy.graph.export import Program
 from addnorm.symmetry.actions.call import operation
-from addnorm.symmetry.bases.absorption import arguments
+from addnorm.symmetry.actions.rules.einsum import letters_of
+from addnorm.symmetry.actions.system import NoRule
+from addnorm.symmetry.bases.graph import arguments
 
 _aten = torch.ops.aten
 _EMPTY = frozenset({"empty", "new_empty", "empty_like"})
@@ -25,34 +31,107 @@ _EMPTY = frozenset({"empty", "new_empty", "empty_like"})
 
 def simplified(program: Program) -> Program:
     """The program without casts between precisions, with each layer norm over the last axis as one operation, without gain,
-    and each tensor that is filled part by part as a concatenation."""
-    replaced: dict[fx.Node, fx.Node] = {}
+    each tensor that is filled part by part as a concatenation, and Einstein sums as products of matrices."""
+    replaced: dict[fx.Node, list[fx.Node]] = {}
     for node in program.nodes:
-        same, norm, parts = _cast(node) or _reshaped_back(node), _normalised(node), _parts(node)
+        same = _cast(node) or _reshaped_back(node)
         if same is not None and node not in program.observed:
-            made = same
-        elif norm is not None or parts:
-            with node.graph.inserting_after(node):
-                if norm is not None:
-                    x, eps = norm
-                    size = x.meta["val"].shape[-1]
-                    made = node.graph.call_function(_aten.layer_norm.default, (x, [size], None, None, eps))
-                else:
-                    made = node.graph.call_function(_aten.cat.default, (parts, arguments(node).get("dim", 0)))
-            made.meta = dict(node.meta)
+            made = [same]
         else:
-            continue
-        node.replace_all_uses_with(made)
+            made = _Written(node).operations()
+            if not made:
+                continue
+            made[-1].meta = dict(node.meta)
+        node.replace_all_uses_with(made[-1], delete_user_cb=lambda user: user not in made)  # noqa: B023 - called at once
         replaced[node] = made
-    if not replaced:
-        return program
-    observed = tuple(replaced.get(node, node) for node in program.observed)
+    observed = tuple(replaced[node][-1] if node in replaced else node for node in program.observed)
     needed = set(observed)
-    nodes = list(dict.fromkeys(replaced.get(node, node) for node in program.nodes))
+    nodes = list(dict.fromkeys(each for node in program.nodes for each in replaced.get(node, [node])))
     for node in reversed(nodes):
         if node in needed:
             needed.update(node.all_input_nodes)
     return replace(program, nodes=tuple(node for node in nodes if node in needed), observed=observed)
+
+
+class _Written:
+    """Operations for which there are rules, in place of one for which there is none."""
+
+    def __init__(self, node: fx.Node) -> None:
+        self.node = node
+        self.made: list[fx.Node] = []
+
+    def operations(self) -> list[fx.Node]:
+        """The operations in place of the node, of which the last one has its result; none if it stays."""
+        norm, parts = _normalised(self.node), _parts(self.node)
+        if norm is not None:
+            x, gain, eps = norm
+            one = self._call(_aten.layer_norm.default, x, [_shape(x)[-1]], None, None, eps)
+            if gain is not None:
+                self._call(_aten.mul.Tensor, gain, one)
+        elif parts:
+            self._call(_aten.cat.default, parts, arguments(self.node).get("dim", 0))
+        elif _call(self.node)[0] == "einsum":
+            self._einsum()
+        elif (pooled := _pooled(self.node)) is not None:
+            self._call(_aten.mean.dim, *pooled)
+        elif (looked_up := _looked_up(self.node)) is not None:
+            self._call(_aten.embedding.default, *looked_up)
+        return self.made
+
+    def _call(self, target: Any, *given: Any) -> fx.Node:
+        with self.node.graph.inserting_after(self.made[-1] if self.made else self.node):
+            made = self.node.graph.call_function(target, given)
+        made.meta = {
+            "val": target(*fx.node.map_arg(given, lambda each: torch.empty_like(each.meta["val"], device="meta")))
+        }
+        self.made.append(made)
+        return made
+
+    def _einsum(self) -> None:
+        given = arguments(self.node)
+        tensors = given["tensors"]
+        try:
+            (first, second), out = letters_of(given["equation"], [len(_shape(each)) for each in tensors])
+        except NoRule:
+            return
+        shared = "".join(each for each in first if each in second and each in out)
+        inner = "".join(each for each in first if each in second and each not in out)
+        rows, columns = (
+            "".join(each for each in one if each not in two) for one, two in ((first, second), (second, first))
+        )
+        whole = {*shared, *rows, *columns}
+        if len(inner) != 1 or whole != {*out} or len(set(first)) < len(first) or len(set(second)) < len(second):
+            return
+        if first[-1] == second[-1]:
+            # Queries and keys: places stand last in the scores.
+            rows, columns = ("".join(each for each in out if each in given) for given in (rows, columns))
+        if shared:
+            # What one tensor alone has, such as the heads of queries that share a key, counts as shared: size one in the other.
+            lead = shared + rows[:-1] + columns[:-1]
+            orders = lead + rows[-1:] + inner, lead + inner + columns[-1:]
+            order = lead + rows[-1:] + columns[-1:]
+        else:
+            if len(columns) != 1:
+                tensors, first, second, rows, columns = tensors[::-1], second, first, columns, rows
+            orders, order = (rows + inner, inner + columns), rows + columns
+            if len(columns) != 1:
+                return
+        one, other = (self._laid(*each) for each in zip(tensors, (first, second), orders, strict=True))
+        self._laid(self._call(_aten.matmul.default, one, other), order, out)
+
+    def _laid(self, node: fx.Node, letters: str, order: str) -> fx.Node:
+        """The node with its axes in an order, and axes of size one for letters that it lacks."""
+        places = [letters.index(each) for each in order if each in letters]
+        if places != sorted(places):
+            node = self._call(_aten.permute.default, node, places)
+        for at, each in enumerate(order):
+            if each not in letters:
+                node = self._call(_aten.unsqueeze.default, node, at)
+        return node
+
+
+def _shape(node: fx.Node) -> tuple[int, ...]:
+    return tuple(node.meta["val"].shape)
 
 
 def _cast(node: fx.Node) -> fx.Node | None:
@@ -75,23 +154,67 @@ def _reshaped_back(node: fx.Node) -> fx.Node | None:
     return of["self"] if is_back else None
 
 
-def _normalised(node: fx.Node) -> tuple[fx.Node, float] | None:
-    """Stream and eps of a centred stream that is divided by its standard deviation; None for any other node."""
+def _normalised(node: fx.Node) -> tuple[fx.Node, fx.Node | None, float] | None:
+    """Stream, gain and eps of a centred stream that is divided by its standard deviation; None for any other node."""
     name, given = _call(node)
     if name not in ("mul", "div"):
         return None
-    inverse = "rsqrt" if name == "mul" else "sqrt"
     sides = [(given["self"], given["other"])]
     sides += [(given["other"], given["self"])] if name == "mul" else []
-    for centred, scale in sides:
-        x, (root, inside) = _centred(centred), _call(scale)
-        if x is None or root != inverse:
-            continue
-        added, terms = _call(inside["self"])
-        eps = terms.get("other")
-        if added == "add" and isinstance(eps, int | float) and _is_variance(terms["self"], x):
-            return x, float(eps)
+    for numerator, scale in sides:
+        kind, of = _call(numerator)
+        # The gain may come first: g * (x - mean) / std.
+        pairs = [(of["self"], of["other"]), (of["other"], of["self"])] if kind == "mul" else [(numerator, None)]
+        for centred, gain in pairs:
+            x = _centred(centred)
+            eps = None if x is None else _deviation(scale, x, is_inverse=name == "mul")
+            if x is not None and eps is not None and (gain is None or isinstance(gain, fx.Node)):
+                return x, gain, eps
     return None
+
+
+def _deviation(node: object, x: fx.Node, *, is_inverse: bool) -> float | None:
+    """The eps of a node that holds the standard deviation of x along the last axis, or its inverse; None for any other."""
+    name, given = _call(node)
+    if name == ("rsqrt" if is_inverse else "sqrt"):
+        added, terms = _call(given["self"])
+        eps = terms.get("other") if added == "add" else None
+        return float(eps) if isinstance(eps, int | float) and _is_variance(terms["self"], x) else None
+    if is_inverse:
+        return None
+    eps = given.get("other", 0.0) if name == "add" else 0.0
+    of, terms = _call(given["self"]) if name == "add" else (name, given)
+    is_deviation = of == "std" and terms["self"] is x and _is_last(terms)
+    return float(eps) if is_deviation and isinstance(eps, int | float) else None
+
+
+def _pooled(node: fx.Node) -> tuple[fx.Node, Any, bool] | None:
+    """Stream, axes and `keepdim` of a mean of the tokens that a mask keeps; None for any other node."""
+    name, given = _call(node)
+    of, total = _call(given["self"]) if name == "div" else ("", {})
+    kind, masked = _call(total["self"]) if of == "sum" and total.get("dim") else ("", {})
+    if kind != "mul":
+        return None
+    for x, mask in ((masked["self"], masked["other"]), (masked["other"], masked["self"])):
+        is_mask = isinstance(x, fx.Node) and isinstance(mask, fx.Node) and _shape(mask)[-1:] == (1,)
+        divisor, summed = _call(given["other"])
+        divisor, summed = _call(summed["self"]) if divisor in ("clamp", "clamp_min") else (divisor, summed)
+        same = [{key: each[key] for key in ("dim", "keepdim") if each.get(key)} for each in (summed, total)]
+        if is_mask and divisor == "sum" and summed["self"] is mask and same[0] == same[1]:
+            return x, total["dim"], bool(total.get("keepdim"))
+    return None
+
+
+def _looked_up(node: fx.Node) -> tuple[fx.Node, fx.Node] | None:
+    """Table and places of a node that takes rows of a parameter by their numbers; None for any other node."""
+    name, given = _call(node)
+    table, places = given.get("self"), given.get("indices")
+    if name != "index" or not isinstance(table, fx.Node) or table.op != "placeholder" or len(_shape(table)) != 2:
+        return None
+    (place,) = places if isinstance(places, list | tuple) and len(places) == 1 else (None,)
+    if not isinstance(place, fx.Node) or place.meta["val"].dtype not in (torch.int64, torch.int32):
+        return None
+    return table, place
 
 
 def _parts(node: fx.Node) -> list[fx.Node]:
@@ -119,8 +242,10 @@ def _parts(node: fx.Node) -> list[fx.Node]:
 
 
 def _is_variance(node: object, x: fx.Node) -> bool:
-    """True if a node is the mean over the last axis of the square of x without its mean."""
+    """True if a node is the variance of x along the last axis, or the mean of the square of x without its mean."""
     name, given = _call(node)
+    if name == "var" and given["self"] is x:
+        return _is_last(given)
     if name != "mean" or not _is_last(given):
         return False
     power, of = _call(given["self"])

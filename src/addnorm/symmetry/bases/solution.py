@@ -279,6 +279,15 @@ class Cells:
     absorbed: tuple[Gain, ...]
     """Factors that the matrices before them can take over."""
 
+    def unruled(self) -> set[str]:
+        """Parameters that an operation without a rule reads, or that write or read channels which one reads."""
+        given = self.given
+        reached = np.zeros(int(self.component.max(initial=-1)) + 1, bool)
+        for channels in given.unruled:
+            reached[self.component[channels[channels >= 0]]] = True
+        uses = (use for use in given.uses if reached[self.component[use.channels[use.channels >= 0]]].any())
+        return {*given.frozen, *(use.parameter for use in uses)}
+
     def sizes(self) -> dict[str, int]:
         """The number of directions, by family."""
         made: dict[str, int] = {}

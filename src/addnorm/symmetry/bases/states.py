@@ -47,17 +47,20 @@ class Data:
 ChannelState = Entries | WeightAxes | Data | tuple[Any, ...]
 
 
-def stop(given: Requirements, state: Any) -> None:
+def stop(given: Requirements, state: Any, *, is_unruled: bool = False) -> None:
+    """Leave a state in place; `is_unruled` if that is for want of a rule."""
     if isinstance(state, Entries):
         for each in (state.first, state.second):
             if each is not None:
+                if is_unruled:
+                    given.unruled.append(ids_of(each.unique()))
                 given.kind(ids_of(each.unique()), "still")
                 given.pinned.append(ids_of(each.unique()))
     elif isinstance(state, WeightAxes):
         given.frozen.add(state.name)
     elif isinstance(state, tuple):
         for each in state:
-            stop(given, each)
+            stop(given, each, is_unruled=is_unruled)
 
 
 def still(node: fx.Node) -> Any:

@@ -1,7 +1,6 @@
 """The rules of operations, by kind. Importing this package registers them all."""
 
 from addnorm.symmetry.actions.rules import (
-    arithmetic,
     attention,
     concatenation,
     convolution,
@@ -9,12 +8,14 @@ from addnorm.symmetry.actions.rules import (
     linear,
     norms,
     pointwise,
+    products,
+    recurrent,
     routing,
     shapes,
+    sums,
 )
 
 __all__ = [
-    "arithmetic",
     "attention",
     "concatenation",
     "convolution",
@@ -22,6 +23,9 @@ __all__ = [
     "linear",
     "norms",
     "pointwise",
+    "products",
+    "recurrent",
     "routing",
     "shapes",
+    "sums",
 ]

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from addnorm.symmetry.actions.call import Call, Operand, require_value, rule
 from addnorm.symmetry.actions.equations import ZERO, Numbers, product_terms
-from addnorm.symmetry.actions.rules.arithmetic import scaled, shifted
 from addnorm.symmetry.actions.rules.linear import mapped, transposed
+from addnorm.symmetry.actions.rules.products import scaled
 from addnorm.symmetry.actions.rules.shapes import still_vector
+from addnorm.symmetry.actions.rules.sums import shifted
 from addnorm.symmetry.actions.system import NoRule, System, unique_rows
 from addnorm.symmetry.actions.values import Fixed, FreeShift, Space, State, Value, Weight
 
@@ -294,7 +295,7 @@ def _products(system: System, query: Value, transposed_key: Value) -> Value:
     return Value(space, forms[0].expand(*shape, heads), datum, free)
 
 
-@rule("softmax", "_softmax")
+@rule("softmax", "_softmax", "_safe_softmax", "log_softmax", "_log_softmax")
 def softmax(call: Call) -> State:
     """Softmax over an axis."""
     state = call.operand("self").state

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from addnorm.symmetry.actions.call import Call, Operand, rule
-from addnorm.symmetry.actions.rules.arithmetic import spread
 from addnorm.symmetry.actions.rules.attention import from_zero
+from addnorm.symmetry.actions.rules.products import spread
 from addnorm.symmetry.actions.rules.shapes import still_vector
 from addnorm.symmetry.actions.system import NoRule
 from addnorm.symmetry.actions.values import NOWHERE, Fixed, FreeShift, State, Value, Weight

@@ -1,13 +1,15 @@
 """Einstein sums of two tensors, by products, sums and linear maps."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from addnorm.symmetry.actions.call import Call, Operand, require_value, rule
-from addnorm.symmetry.actions.rules.arithmetic import times
 from addnorm.symmetry.actions.rules.attention import contraction
 from addnorm.symmetry.actions.rules.linear import mapped
 from addnorm.symmetry.actions.rules.norms import summed_over
+from addnorm.symmetry.actions.rules.products import times
 from addnorm.symmetry.actions.system import NoRule, System
 from addnorm.symmetry.actions.values import Fixed, State, Value, Weight
 
@@ -16,20 +18,27 @@ from addnorm.symmetry.actions.values import Fixed, State, Value, Weight
 def einsum(call: Call) -> State:
     """A product of two tensors, summed over the axes that the result lacks."""
     parts: list[Operand] = list(call.named["tensors"])
-    left, _, out = str(call.named["equation"]).replace(" ", "").partition("->")
-    names = left.split(",")
-    if len(parts) != 2 or not out:
-        raise NoRule
-    most = max(each.number.dim() - len(name.replace("...", "")) for each, name in zip(parts, names, strict=True))
-    hidden = "".join(chr(ord("A") + at) for at in range(most))
-    axes = [
-        name.replace(
-            "...", hidden[most - (each.number.dim() - len(name.replace("...", ""))) :] if "..." in name else ""
-        )
-        for each, name in zip(parts, names, strict=True)
-    ]
-    out = out.replace("...", hidden)
+    axes, out = letters_of(str(call.named["equation"]), [each.number.dim() for each in parts])
     return einsum_of(call, parts, axes, out)
+
+
+def letters_of(equation: str, dims: Sequence[int]) -> tuple[list[str], str]:
+    """A letter for each axis of two tensors, and of their product.
+
+    Raises:
+        NoRule: the equation has other than two tensors, or no result.
+    """
+    left, _, out = equation.replace(" ", "").partition("->")
+    names = left.split(",")
+    if len(dims) != 2 or len(names) != 2 or not out:
+        raise NoRule
+    more = [count - len(name.replace("...", "")) for count, name in zip(dims, names, strict=True)]
+    hidden = "".join(chr(ord("A") + at) for at in range(max(more)))
+    axes = [
+        name.replace("...", hidden[max(more) - count :] if "..." in name else "")
+        for count, name in zip(more, names, strict=True)
+    ]
+    return axes, out.replace("...", hidden)
 
 
 def einsum_of(call: Call, parts: list[Operand], axes: list[str], out: str) -> State:
@@ -87,25 +96,37 @@ def _by_matrices(system: System, parts: list[Operand], axes: list[str], out: str
     shared = "".join(each for each in first if each in second and each in out)
     row, column = ("".join(each for each in one if each not in two) for one, two in ((first, second), (second, first)))
     inner = "".join(each for each in first if each in second and each not in out)
-    if (len(row), len(inner), len(column)) != (1, 1, 1) or not shared or not {row, column} <= set(out):
-        raise NoRule
     # Places are of different data, the entries of a vector of one. Sums over layers or streams are no such product.
     of_first, of_second = (_axes_of_data(each, letters) for each, letters in zip(parts, axes, strict=True))
     along = of_first + of_second
+    # What one tensor alone has beside its places, such as the heads of queries that share a key, the other repeats.
+    row, more = _place(row, of_first)
+    column, others = _place(column, of_second)
+    shared += more + others
+    if (len(row), len(inner), len(column)) != (1, 1, 1) or not shared or not {*row, *column, *shared} <= set(out):
+        raise NoRule
     if any(isinstance(each.state, Fixed) for each in parts):
         is_known = inner in along and row not in along and column not in along
     else:
         is_known = row in of_first and column in of_second and inner not in along
     if not is_known:
         raise NoRule
-    made = require_value(
-        contraction(
-            system,
-            arranged(parts[0], first, shared + row + inner),
-            arranged(parts[1], second, shared + inner + column),
-        )
-    )
+    one, other = arranged(parts[0], first, shared + row + inner), arranged(parts[1], second, shared + inner + column)
+    sizes = torch.broadcast_shapes(one.number.shape[:-2], other.number.shape[:-2])
+    made = require_value(contraction(system, *(_repeated(each, sizes) for each in (one, other))))
     return arranged(Operand(made.datum, made), shared + row + column, out).state
+
+
+def _place(letters: str, of_data: str) -> tuple[str, str]:
+    """The axis of places among those that one tensor alone has, and the others."""
+    place = next((each for each in letters if each in of_data), letters[-1:])
+    return place, letters.replace(place, "")
+
+
+def _repeated(operand: Operand, sizes: torch.Size) -> Operand:
+    """The tensor with its first axes of these sizes."""
+    count = len(sizes)
+    return operand.rearranged(lambda tensor: tensor.expand(*sizes, *tensor.shape[count:]))
 
 
 def _axes_of_data(operand: Operand, letters: str) -> str:

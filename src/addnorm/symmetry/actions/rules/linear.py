@@ -203,7 +203,22 @@ def _never_seen(image: Numbers, given: Numbers, before: list[tuple[Numbers, floa
         if float(np.linalg.norm(right[:rank].T @ seen - null)) <= 1e-9 * float(np.linalg.norm(null)):
             form = left[:, :rank] @ (seen / values[:rank])
             made.append((form, constant - float(form @ given)))
-    return made
+    return _level(made)
+
+
+def _level(nulls: list[tuple[Numbers, float]]) -> list[tuple[Numbers, float]]:
+    """The same forms, of which one at most has a constant: a norm, which scales every vector, keeps those without one."""
+    constants = np.array([constant for _, constant in nulls])
+    length = float(np.linalg.norm(constants))
+    if len(nulls) < 2 or length == 0:
+        return nulls
+    # A reflection that takes the constants to the last of as many axes.
+    axis = constants / length
+    axis[-1] += 1.0 if axis[-1] >= 0 else -1.0
+    turn = np.eye(len(nulls)) - 2 * np.outer(axis, axis) / (axis @ axis)
+    forms = turn @ np.array([form for form, _ in nulls])
+    made = turn @ constants
+    return [(form, 0.0) for form in forms[:-1]] + [(forms[-1], float(made[-1]))]
 
 
 def _equations(
@@ -232,11 +247,13 @@ def _equations(
     terms.append(product_terms(image, before.linear))
     shifts.append(product_terms(image, before.shift[:, None]))
     multiples: list[Ids] = []
-    for null, constant in before.nulls:
+    for at, (null, constant) in enumerate(before.nulls):
         multiples.append(system.equations.unknowns(out))
         terms.append((np.repeat(multiples[-1], size)[:, None], -np.tile(null, out)[:, None]))
         shifts.append((multiples[-1][:, None], np.full((1, 1), -constant)))
-    (system.unseen if "spanned" in before.roles else system.marks).extend(multiples)
+        # A norm's first form is that of the mean; what else it keeps comes from a map of a lower rank.
+        is_unseen = "spanned" in before.roles or (at > 0 and bool(before.roles & {"norm", "gain"}))
+        (system.unseen if is_unseen else system.marks).append(multiples[-1])
     system.marks.append(sources[0])
     system.unwritten.extend(sources[1:])
     given, tangent = np.zeros(out), np.full(out, ZERO)

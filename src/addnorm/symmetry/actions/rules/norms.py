@@ -11,14 +11,47 @@ import torch
 from torch import Tensor
 
 from addnorm.symmetry.actions.call import Call, Operand, require_value, rule
-from addnorm.symmetry.actions.equations import ZERO, negative, product_terms
-from addnorm.symmetry.actions.rules.arithmetic import gained, product, scaled, shifted, spread
+from addnorm.symmetry.actions.equations import ZERO, Numbers, negative, product_terms
 from addnorm.symmetry.actions.rules.linear import weight_ids
 from addnorm.symmetry.actions.rules.pointwise import power
+from addnorm.symmetry.actions.rules.products import gained, product, scaled, spread
 from addnorm.symmetry.actions.rules.shapes import still_vector
+from addnorm.symmetry.actions.rules.sums import shifted
 from addnorm.symmetry.actions.system import NoRule, System, by_datum, renumbered
 from addnorm.symmetry.actions.uses import Derived
 from addnorm.symmetry.actions.values import NOWHERE, Fixed, FreeShift, Square, State, Value, Weight
+
+
+@rule("var", "std")
+def spread_of(call: Call) -> State:
+    """Variance or standard deviation over one axis, of entries of one datum.
+
+    Raises:
+        NoRule: over more axes, or a sample of one number.
+    """
+    value, dims = require_value(call.operand("self").state), call.named.get("dim")
+    axes = dims if isinstance(dims, list | tuple) else [dims]
+    if len(axes) != 1 or axes[0] is None:
+        raise NoRule
+    axis = axes[0] % len(value.shape)
+    correction = call.named.get("correction")
+    correction = int(call.named.get("unbiased", True)) if correction is None else correction
+    count = value.shape[axis] - correction
+    if count <= 0:
+        raise NoRule
+    made = length(call.system, _centred(value, axis), [axis], bool(call.named.get("keepdim")), 1.0 / count)
+    return made if call.name == "var" else power(call.system, made, 0.5)
+
+
+def _centred(value: Value, axis: int) -> Value:
+    """The value less its mean along an axis, which removes shifts that are equal there."""
+    free = []
+    for each in value.free:
+        is_one = bool((each.group == each.group.narrow(axis, 0, 1)).all())
+        direction = each.direction - each.direction.mean(axis, keepdim=True) if is_one else each.direction
+        if not is_one or bool((direction.abs() > 1e-12).any()):
+            free.append(FreeShift(each.group, direction if is_one else each.direction, each.sources))
+    return Value(value.space, value.forms - value.forms.mean(axis, keepdim=True), value.datum, tuple(free))
 
 
 @rule("mean", "sum")
@@ -50,15 +83,34 @@ def _reduced(system: System, value: Value, axis: int, keep: bool, *, is_mean: bo
         forms = value.forms.mean(axis, keepdim=True) if is_mean else value.forms.sum(axis, keepdim=True)
         made = Value(value.space, forms, first, _reduced_free(system, value, axis, is_mean=is_mean))
     else:
-        form = value.forms.select(axis, 0).unsqueeze(axis)
-        if bool((value.forms != form).any()):
-            raise NoRule
+        form, weights = _common_form(value, axis)
         system.drop(value)
-        if not is_mean:
+        if bool((weights != 1).any()):
+            # A pooling that leaves padding out: the weighted mean moves as every token does. Its factor, the weights' sum, is
+            # divided by further on.
+            total = weights.mean(axis, keepdim=True) if is_mean else weights.sum(axis, keepdim=True)
+            form, first = form * total[..., None], value.datum.amax(axis, keepdim=True)
+        elif not is_mean:
             system.vanish_on(np.unique(form.reshape(-1, value.space.size).numpy(), axis=0), value.space, linear=False)
         made = Value(value.space, form, first + system.data)
         system.data += int(first.max()) + 1
     return made if keep else made.rearranged(lambda tensor: tensor.squeeze(axis))
+
+
+def _common_form(value: Value, axis: int) -> tuple[Tensor, Tensor]:
+    """The form that all entries along an axis have, [.., 1, .., n], and the factor of each, [.., axis, ..].
+
+    Raises:
+        NoRule: they have different forms, or none.
+    """
+    sizes = value.forms.square().sum(-1)
+    at = sizes.argmax(axis, keepdim=True)
+    form = value.forms.take_along_dim(at[..., None].expand(*at.shape, value.space.size), axis)
+    weights = (value.forms * form).sum(-1) / sizes.take_along_dim(at, axis)
+    apart = (value.forms - weights[..., None] * form).abs()
+    if not bool((sizes.amax(axis) > 0).all()) or bool((apart > 1e-12 * form.abs().max()).any()):
+        raise NoRule
+    return form, weights
 
 
 def _reduced_free(system: System, value: Value, axis: int, *, is_mean: bool) -> tuple[FreeShift, ...]:
@@ -241,8 +293,17 @@ def _standardised(system: System, value: Value) -> Value:
     system.equations.require(
         (after.linear.reshape(-1, 1), unit), (space.linear.reshape(-1, 1), -unit), (scales[0], 0.5 * scales[1])
     )
-    after.nulls = [(np.ones(size), 0.0)]
+    after.nulls = [(np.ones(size), 0.0), *_apart_from_mean(before.nulls)]
     return renumbered(value.with_free(()), after, by_datum(value)[0])
+
+
+def _apart_from_mean(nulls: list[tuple[Numbers, float]]) -> list[tuple[Numbers, float]]:
+    """The null forms without a constant that do not see the mean: they see nothing of what is left without it, either."""
+    forms = np.array([form for form, constant in nulls if constant == 0])
+    if len(forms) < 2:
+        return []
+    kept = np.linalg.svd(forms.sum(1)[None])[2][1:]
+    return [(form, 0.0) for form in kept @ forms]
 
 
 __all__ = ["NOWHERE", "layer_norm", "length", "reduced", "rms_norm", "spread", "vector_norm"]
