@@ -203,10 +203,10 @@ def _never_seen(image: Numbers, given: Numbers, before: list[tuple[Numbers, floa
         if float(np.linalg.norm(right[:rank].T @ seen - null)) <= 1e-9 * float(np.linalg.norm(null)):
             form = left[:, :rank] @ (seen / values[:rank])
             made.append((form, constant - float(form @ given)))
-    return _level(made)
+    return _with_one_constant(made)
 
 
-def _level(nulls: list[tuple[Numbers, float]]) -> list[tuple[Numbers, float]]:
+def _with_one_constant(nulls: list[tuple[Numbers, float]]) -> list[tuple[Numbers, float]]:
     """The same forms, of which one at most has a constant: a norm, which scales every vector, keeps those without one."""
     constants = np.array([constant for _, constant in nulls])
     length = float(np.linalg.norm(constants))

@@ -12,14 +12,12 @@ from torch import Tensor
 
 from addnorm.symmetry.actions.call import Call, Operand, require_value, rule
 from addnorm.symmetry.actions.equations import ZERO, Numbers, negative, product_terms
-from addnorm.symmetry.actions.rules.linear import weight_ids
 from addnorm.symmetry.actions.rules.pointwise import power
 from addnorm.symmetry.actions.rules.products import gained, product, scaled, spread
 from addnorm.symmetry.actions.rules.shapes import still_vector
-from addnorm.symmetry.actions.rules.sums import shifted
+from addnorm.symmetry.actions.rules.sums import combined, shifted
 from addnorm.symmetry.actions.system import NoRule, System, by_datum, renumbered
-from addnorm.symmetry.actions.uses import Derived
-from addnorm.symmetry.actions.values import NOWHERE, Fixed, FreeShift, Square, State, Value, Weight
+from addnorm.symmetry.actions.values import NOWHERE, Fixed, FreeShift, Square, State, Value
 
 
 @rule("var", "std")
@@ -222,14 +220,7 @@ def batch_norm(call: Call) -> State:
         for name, number in (("weight", 1.0), ("bias", 0.0))
     )
     value = scaled(gained(system, value, gain), scale)
-    offset, sources = mean.number.double() * scale, (weight_ids(bias), weight_ids(gain))
-    made, one = system.equations.unknowns(size), np.ones((size, 1))
-    system.equations.require(
-        (made[:, None], -one), (sources[0][:, None], one), (sources[1][:, None], -offset.numpy()[:, None])
-    )
-    numbers = (bias.number.double().detach(), gain.number.double().detach())
-    system.derived.append(Derived(made, sources, lambda given: given[0] - offset * given[1], numbers))
-    value = shifted(system, value, Operand(numbers[0] - offset * numbers[1], Weight(made)))
+    value = shifted(system, value, combined(system, bias, gain, -mean.number.double() * scale))
     result = value.rearranged(lambda tensor: tensor.movedim(-1, 1))
     return result if call.name == "batch_norm" else (result, Fixed(constant=True), Fixed(constant=True))
 

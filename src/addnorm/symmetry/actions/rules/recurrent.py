@@ -11,9 +11,9 @@ import torch
 
 from addnorm.symmetry.actions.call import Call, Operand, rule
 from addnorm.symmetry.actions.rules.linear import mapped, weight_ids
-from addnorm.symmetry.actions.system import NoRule, System
-from addnorm.symmetry.actions.uses import Derived
-from addnorm.symmetry.actions.values import Fixed, State, Value, Weight
+from addnorm.symmetry.actions.rules.sums import combined
+from addnorm.symmetry.actions.system import NoRule
+from addnorm.symmetry.actions.values import Fixed, State, Value
 
 
 @rule("lstm", "gru", "rnn_tanh", "rnn_relu")
@@ -53,7 +53,8 @@ def _gates(call: Call, data: Operand | None, weight: Operand, recurrent: Operand
         size = len(own.number)
         together = 2 * (size // 3) if call.name.startswith("gru") else size
         system.equations.vanish(weight_ids(other)[together:])
-        total = _sum(system, own, other, together)
+        # b + c where the gates read their sum, and b alone behind.
+        total = combined(system, own, other, (torch.arange(size) < together).double())
     if data is not None and isinstance(data.state, Value):
         system.stop(mapped(system, data, weight, total))
     else:
@@ -61,22 +62,6 @@ def _gates(call: Call, data: Operand | None, weight: Operand, recurrent: Operand
             if each is not None:
                 system.equations.vanish(weight_ids(each))
     system.equations.vanish(weight_ids(recurrent))
-
-
-def _sum(system: System, own: Operand, other: Operand, together: int) -> Operand:
-    """b + c where the gates read their sum, and b alone behind."""
-    sources = weight_ids(own), weight_ids(other)
-    made, size = system.equations.unknowns(len(own.number)), len(own.number)
-    counts = torch.zeros(size, dtype=torch.float64)
-    counts[:together] = 1.0
-    system.equations.require(
-        (made[:, None], -torch.ones(size, 1).double().numpy()),
-        (sources[0][:, None], torch.ones(size, 1).double().numpy()),
-        (sources[1][:, None], counts[:, None].numpy()),
-    )
-    numbers = own.number.double().detach(), other.number.double().detach()
-    system.derived.append(Derived(made, sources, lambda given: given[0] + counts * given[1], numbers))
-    return Operand(numbers[0] + counts * numbers[1], Weight(made))
 
 
 def _still(call: Call) -> State:

@@ -195,6 +195,18 @@ def _regained(system: System, one: Value, other: Value) -> Value | None:
     return gained(system, value, Operand(entries.reshape(value.shape), Weight(spread_ids.reshape(tuple(value.shape)))))
 
 
+def combined(system: System, one: Operand, other: Operand, factors: Tensor) -> Operand:
+    """a + f b of two vectors of weights, entry by entry with numbers f, as a weight with tangents of its own."""
+    sources, unit = (weight_ids(one), weight_ids(other)), np.ones((len(factors), 1))
+    made = system.equations.unknowns(len(factors))
+    system.equations.require(
+        (made[:, None], -unit), (sources[0][:, None], unit), (sources[1][:, None], factors.numpy()[:, None])
+    )
+    numbers = one.number.double().detach(), other.number.double().detach()
+    system.derived.append(Derived(made, sources, lambda given: given[0] + factors * given[1], numbers))
+    return Operand(numbers[0] + factors * numbers[1], Weight(made))
+
+
 def numbers_of(pairs: Ids, ids: Ids, other_ids: Ids, numbers: Numbers, others: Numbers) -> tuple[Tensor, Tensor]:
     """The numbers of each pair of tangents."""
     at = [int(np.flatnonzero((ids == one) & (other_ids == other))[0]) for one, other in pairs]
