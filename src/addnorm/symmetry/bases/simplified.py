@@ -197,12 +197,25 @@ def _pooled(node: fx.Node) -> tuple[fx.Node, Any, bool] | None:
         return None
     for x, mask in ((masked["self"], masked["other"]), (masked["other"], masked["self"])):
         is_mask = isinstance(x, fx.Node) and isinstance(mask, fx.Node) and _shape(mask)[-1:] == (1,)
+        is_mask = is_mask and not _is_learned(mask)
         divisor, summed = _call(given["other"])
         divisor, summed = _call(summed["self"]) if divisor in ("clamp", "clamp_min") else (divisor, summed)
         same = [{key: each[key] for key in ("dim", "keepdim") if each.get(key)} for each in (summed, total)]
         if is_mask and divisor == "sum" and summed["self"] is mask and same[0] == same[1]:
             return x, total["dim"], bool(total.get("keepdim"))
     return None
+
+
+def _is_learned(node: fx.Node) -> bool:
+    """True if floating-point numbers from outside the graph, such as parameters, may decide a node: weights of a pooling are no
+    mask, and what makes them must stay in sight."""
+    left, seen = [node], {node}
+    for each in left:
+        if each.op == "placeholder" and each.meta["val"].dtype.is_floating_point:
+            return True
+        left += [before for before in each.all_input_nodes if before not in seen]
+        seen.update(each.all_input_nodes)
+    return False
 
 
 def _looked_up(node: fx.Node) -> tuple[fx.Node, fx.Node] | None:
