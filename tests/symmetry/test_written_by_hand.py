@@ -262,6 +262,21 @@ def test_a_basis_that_too_few_numbers_span_is_named() -> None:
     assert sum(moved.sizes.values()) == sum(made.sizes.values()) + 6 * 6
 
 
+def test_learned_weights_of_a_pooling_are_no_mask() -> None:
+    """They see the stream's mean, which a norm behind the pooling would remove."""
+
+    class Weighted(Pooled):
+        def forward(self, tokens: Tensor) -> Tensor:
+            x = self.table(tokens) + self.places[torch.arange(tokens.shape[1])]
+            weights = torch.sigmoid(self.up(x)[..., :1])
+            read: Tensor = self.read(self.last((x * weights).sum(1) / weights.sum(1)))
+            return read
+
+    model = built(Weighted)
+    assert canonicalised(model, TOKENS).certificate.passed
+    assert random_moves(model, TOKENS).certificate.exact < 1e-12
+
+
 def test_what_an_operation_without_a_rule_reads_is_named() -> None:
     class Sorted(ByHand):
         def forward(self, tokens: Tensor) -> Tensor:
