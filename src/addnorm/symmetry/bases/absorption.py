@@ -29,22 +29,28 @@ class Stuck(Exception):
 class Absorption(Operations):
     """A graph's operations, and what they do to constants."""
 
-    def __init__(self, program: Program, folded: Collection[str] = ()) -> None:
+    def __init__(self, program: Program, folded: Collection[str] = (), with_zeros: Collection[str] = ()) -> None:
         super().__init__(program, folded)
+        self.with_zeros = frozenset(with_zeros)
+        """Parameters with a zero, through which no constant can be given back."""
+        self.zeros_met: set[str] = set()
+        """Those of them that a constant would have to pass."""
         self._random = torch.Generator().manual_seed(0)
 
-    def restored(self, node: fx.Node, lost: Tensor, numbers: Weights | None) -> Moves:
+    def restored(self, node: fx.Node, lost: Tensor, numbers: Weights | None, axis: int = -1) -> Moves:
         """Return what restores the outputs if a node's value loses a constant.
 
         Args:
             node: the value.
             lost: [channel], the same for every token.
             numbers: the weights; None to tell only whether it is possible.
+            axis: the axis of the channels.
 
         Raises:
             Stuck: nothing can.
         """
-        return self._restored(node, lost.expand(self.shape(node)), self.place[node], numbers)
+        lost = lost.expand(self.shape(node)) if axis == -1 else _along(lost, axis, self.shape(node))
+        return self._restored(node, lost, self.place[node], numbers)
 
     def _restored(self, node: fx.Node, lost: Any, after: int, numbers: Weights | None) -> Moves:
         if isinstance(lost, Tensor) and not bool(lost.any()):
@@ -67,6 +73,8 @@ class Absorption(Operations):
         linear = self.linear(user)
         if linear is not None and linear[0] is node:
             return self._mapped(user, lost, after, numbers)
+        if name == "conv1d" and places == ["input"]:
+            return self._convolved(user, lost, after, numbers)
         if self.averages_rows(user, node) and all(is_equal(lost, axis) for axis in given["dim"]):
             made = lost.mean(given["dim"], keepdim=given.get("keepdim", False))
             return self._restored(user, made, after, numbers)
@@ -105,6 +113,22 @@ class Absorption(Operations):
         bias = self.parameter(linear[3])
         return [(bias, change)] if bias else self._restored(node, change.expand(self.shape(node)), after, numbers)
 
+    def _convolved(self, node: fx.Node, lost: Tensor, after: int, numbers: Weights | None) -> Moves:
+        """A convolution over tokens [batch, channel, token]: without padding, a constant gives one."""
+        given, shape = self.named[node], self.shape(node)
+        if len(shape) != 3 or given.get("padding", [0]) not in ([0], "valid") or given["weight"] not in self.parameters:
+            raise Stuck
+        if not is_equal(lost, 0) or not is_equal(lost, 2):
+            raise Stuck
+        if numbers is None:
+            change = torch.randn(shape[1], generator=self._random, dtype=torch.float64)
+        else:
+            taps = self._number(given["weight"], numbers).sum(-1)
+            parts = lost[0, :, 0].reshape(given.get("groups", 1), 1, -1)
+            change = (taps.reshape(len(parts), -1, taps.shape[1]) * parts).sum(-1).flatten()
+        bias = self.parameter(given.get("bias"))
+        return [(bias, change)] if bias else self._restored(node, _along(change, 1, shape), after, numbers)
+
     def _summed(self, node: fx.Node, term: fx.Node, lost: Tensor, after: int, numbers: Weights | None) -> Moves:
         given = self.named[node]
         other = given["other"] if given["self"] is term else given["self"]
@@ -116,31 +140,39 @@ class Absorption(Operations):
         except Stuck:
             if not isinstance(other, fx.Node) or self.name(node) != "add":
                 raise
-            return [(self._writer(other, node, after), _one_row(lost))]
+            return self._written(other, node, _one_row(lost), after, numbers)
 
-    def _writer(self, node: fx.Node, user: fx.Node, after: int) -> str:
-        """The parameter that adds a constant to a term which one sum alone reads, later in the graph than the loss."""
+    def _written(self, node: fx.Node, user: fx.Node, row: Tensor, after: int, numbers: Weights | None) -> Moves:
+        """What adds a constant to a term which one sum alone reads, by a parameter later in the graph than the loss."""
         if self.users[node] != [user] or node in self.observed or len(places_of(user, node)) != 1:
             raise Stuck
         if self.parameter(node):
-            return self.parameter(node)
-        given, linear = self.named[node], self.linear(node)
+            return [(self.parameter(node), row)]
+        given, linear, is_later = self.named[node], self.linear(node), self.place[node] > after
         if linear is not None or self.name(node) == "layer_norm":
             bias = self.parameter(linear[3] if linear is not None else given.get("bias"))
-            if bias and self.place[node] > after:
-                return bias
+            if bias and is_later:
+                return [(bias, row)]
         elif self.name(node) == "embedding":
-            if self.parameter(given["weight"]) and self.place[node] > after:
-                return self.parameter(given["weight"])
+            if self.parameter(given["weight"]) and is_later:
+                return [(self.parameter(given["weight"]), row)]
         elif self.name(node) == "add" and "alpha" not in given:
             for each in (given["self"], given["other"]):
                 if isinstance(each, fx.Node) and self.shape(each)[-1:] == self.shape(node)[-1:]:
+                    if self.parameter(each) and not is_later:
+                        continue
                     try:
-                        return self.parameter(each) or self._writer(each, node, after)
+                        return self._written(each, node, row, after, numbers)
                     except Stuck:
                         continue
         elif len(node.all_input_nodes) == 1 and self.keeps_last(node, node.all_input_nodes[0]):
-            return self._writer(node.all_input_nodes[0], node, after)
+            return self._written(node.all_input_nodes[0], node, row, after, numbers)
+        for data in node.all_input_nodes if self.name(node) == "mul" else ():
+            gain = self.is_gain(node, data)
+            if gain is not None and self.parameters[gain] in self.with_zeros:
+                self.zeros_met.add(self.parameters[gain])
+            elif gain is not None:
+                return self._written(data, node, row / self._number(gain, numbers), after, numbers)
         raise Stuck
 
     def _attended(self, node: fx.Node, lost: Tensor, places: list[str], after: int, numbers: Weights | None) -> Moves:
@@ -201,6 +233,11 @@ class Absorption(Operations):
         for channel, each in enumerate(ends):
             groups.setdefault(frozenset(each), []).append(channel)
         return [torch.tensor(each) for each in groups.values()]
+
+
+def _along(row: Tensor, axis: int, shape: tuple[int, ...]) -> Tensor:
+    """Numbers along one axis, and the same at all places of the others."""
+    return row.reshape(-1, *[1] * (len(shape) - axis - 1)).expand(shape)
 
 
 def _of_shape(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:

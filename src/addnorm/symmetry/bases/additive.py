@@ -48,6 +48,8 @@ class MovableConstant:
     """Its channels."""
     size: int
     """Number of directions beside those of the means."""
+    axis: int = -1
+    """Axis of the channels in the node's value."""
 
 
 @dataclass(frozen=True)
@@ -217,7 +219,7 @@ class Additive:
         lost[step.index] = (
             held.reshape(-1, held.shape[-1]).mean(0)[step.index] if held.dim() > 1 else held[step.index]
         ) - wanted
-        _apply(self.graph.restored(step.node, lost, weights), weights)
+        _apply(self.graph.restored(step.node, lost, weights, step.axis), weights)
         if held.dim() > 1:
             held -= lost
         else:

@@ -24,14 +24,15 @@ from addnorm.symmetry.families import BIAS, EMBEDDING_POSITION, SHIFT, STREAM_ME
 _NORMS = ("layer_norm", "rms_norm")
 
 
-def additive_freedom(program: Program, folded: Collection[str] = ()) -> Additive:
+def additive_freedom(program: Program, folded: Collection[str] = (), with_zeros: Collection[str] = ()) -> Additive:
     """Return the additive freedom of a graph, whose weights may be on the meta device.
 
     Args:
         program: the graph.
         folded: gains without a zero, which the matrices before them take over first.
+        with_zeros: parameters with a zero, through which no constant can be given back.
     """
-    return _Search(Absorption(program, folded)).made
+    return _Search(Absorption(program, folded, with_zeros)).made
 
 
 class _Search:
@@ -200,7 +201,7 @@ class _Search:
     def _constants(self, node: fx.Node) -> Iterator[MovableConstant | UnbiasedReadout]:
         graph, given, name = self.graph, self.graph.named[node], self.graph.name(node)
         linear, held = graph.linear(node), self.normed.get(node)
-        family, source = BIAS.name, None
+        family, source, axis = BIAS.name, None, -1
         if linear is not None:
             source = linear[3]
         elif name == "layer_norm":
@@ -209,6 +210,8 @@ class _Search:
             family, source = EMBEDDING_POSITION.name, given["weight"]
         elif name == "conv2d":
             node, source = _channels_last(graph, node) or node, given.get("bias")
+        elif name == "conv1d":
+            source, axis = given.get("bias"), 1
         elif name == "expand":  # a class token
             source = given["self"]
         elif name == "add" and "alpha" not in given:
@@ -223,16 +226,16 @@ class _Search:
         if not parameter:
             if held is not None:
                 self.kept.add(graph.parameters[source])
-            if self._passes(node, torch.arange(graph.shape(node)[-1])) and family != EMBEDDING_POSITION.name:
+            if self._passes(node, torch.arange(graph.shape(node)[axis]), axis) and family != EMBEDDING_POSITION.name:
                 self._stays(family, graph.parameters[source])
             return
-        size = graph.shape(node)[-1]
+        size = graph.shape(node)[axis]
         if graph.shape(source)[-1] != size:
             return
         whole = torch.arange(size)
-        is_centred = graph.ignores_mean(node)
-        if self._passes(node, whole):
-            yield MovableConstant(node, parameter, family, whole, size - is_centred)
+        is_centred = axis == -1 and graph.ignores_mean(node)
+        if self._passes(node, whole, axis):
+            yield MovableConstant(node, parameter, family, whole, size - is_centred, axis)
             return
         if held is not None:
             self.kept.add(parameter)
@@ -243,16 +246,16 @@ class _Search:
                 return
         if family == EMBEDDING_POSITION.name:
             return
-        parts = graph.parts(node)
+        parts = graph.parts(node) if axis == -1 else []
         for part in parts if len(parts) > 1 else ():
             if self._passes(node, part):
                 yield MovableConstant(node, parameter, family, part, len(part))
 
-    def _passes(self, node: fx.Node, index: Tensor) -> bool:
-        lost = torch.zeros(self.graph.shape(node)[-1], dtype=torch.float64)
+    def _passes(self, node: fx.Node, index: Tensor, axis: int = -1) -> bool:
+        lost = torch.zeros(self.graph.shape(node)[axis], dtype=torch.float64)
         lost[index] = torch.randn(len(index), generator=torch.Generator().manual_seed(1), dtype=torch.float64)
         try:
-            self.graph.restored(node, lost, None)
+            self.graph.restored(node, lost, None, axis)
         except Stuck:
             return False
         return True

@@ -232,6 +232,8 @@ class Maps:
             pairs = torch.stack([kept.reshape(-1), still.reshape(-1)], 1).unique(dim=0).numpy()
             if len(pairs) == len(np.unique(pairs[:, 0])) == len(np.unique(pairs[:, 1])):
                 self.given.alike(pairs[:, 0], pairs[:, 1])
+            else:  # gates of several heads that share their values: each has its place
+                self.given.pinned += [pairs[:, 0], pairs[:, 1]]
         return Entries(kept)
 
     def _maker(self, name: str) -> "fx.Node | None":

@@ -147,21 +147,32 @@ def freedom_of(model: nn.Module, inputs: Any, *others: nn.Module, observe: Obser
     }
     settled, short = spanned(bases, shapes)
     folded = {each.parameter for each in bases.absorbed if not each.offset}
+    additive = additive_freedom(
+        program, folded, {name for each in (model, *others) for name in _with_a_zero(each, parts)}
+    )
     return Freedom(
         cells=bases,
-        additive=additive_freedom(program, folded),
+        additive=additive,
         settled=settled,
         short=short,
-        zeros=frozenset(stay),
+        zeros=frozenset(stay | additive.graph.zeros_met),
         parts=parts,
     )
 
 
-def _gains_with_a_zero(bases: Cells, model: nn.Module, parts: Mapping[str, RowRange]) -> set[str]:
+def _held(model: nn.Module, parts: Mapping[str, RowRange]) -> Weights:
     held = with_parts({name: each.detach() for name, each in model.named_parameters()}, parts)
-    held = {name: each for name, each in held.items() if not each.is_meta}
+    return {name: each for name, each in held.items() if not each.is_meta}
+
+
+def _gains_with_a_zero(bases: Cells, model: nn.Module, parts: Mapping[str, RowRange]) -> set[str]:
+    held = _held(model, parts)
     gains = [each for each in (*bases.folded, *bases.absorbed) if each.parameter in held]
     return {each.parameter for each in gains if bool((factor_of(each, held) == 0).any())}
+
+
+def _with_a_zero(model: nn.Module, parts: Mapping[str, RowRange]) -> set[str]:
+    return {name for name, each in _held(model, parts).items() if each.dim() < 2 and bool((each == 0).any())}
 
 
 def cells_of(model: nn.Module, inputs: Any, *, observe: Observe = "logits") -> Cells:

@@ -6,6 +6,7 @@
     (x * mask).sum(1) / mask.sum(1)                     ->  mean(x, 1)           sentence encoders
     table[places]                                       ->  embedding(table, places)
     e = empty; e[..., :2] = a; e[..., 2:] = b           ->  cat([a, b])          DeepSeek-V3
+    x.new_zeros(2, 1, 8), b.expand_as(x)                ->  full, expand         no number of x is read
 
 Every rule of this room looks at one operation and its inputs. Taken one by one, `x - mean(x)` is a sum in which a stream meets
 its own mean, and `mean(d^2)` a product of channels: nothing tells that only together they remove the mean and keep a rotation
@@ -22,11 +23,18 @@ from torch import fx
 from addnorm.redundancy.graph.export import Program
 from addnorm.symmetry.actions.call import operation
 from addnorm.symmetry.actions.rules.einsum import letters_of
+from addnorm.symmetry.actions.rules.shapes import FILLED
 from addnorm.symmetry.actions.system import NoRule
 from addnorm.symmetry.bases.graph import arguments
 
 _aten = torch.ops.aten
 _EMPTY = frozenset({"empty", "new_empty", "empty_like"})
+_OF_SHAPE = {
+    "expand_as": _aten.expand.default,
+    "view_as": _aten.reshape.default,
+    "reshape_as": _aten.reshape.default,
+}
+"""Operations that read another tensor's shape, and those that are given it."""
 
 
 def simplified(program: Program) -> Program:
@@ -76,6 +84,10 @@ class _Written:
             self._call(_aten.mean.dim, *pooled)
         elif (looked_up := _looked_up(self.node)) is not None:
             self._call(_aten.embedding.default, *looked_up)
+        elif self.node.all_input_nodes and (number := _fills(self.node)) is not None:
+            self._call(_aten.full.default, _shape(self.node), number)
+        elif _call(self.node)[0] in _OF_SHAPE:
+            self._call(_OF_SHAPE[_call(self.node)[0]], arguments(self.node)["self"], _shape(self.node))
         return self.made
 
     def _call(self, target: Any, *given: Any) -> fx.Node:
@@ -284,3 +296,12 @@ def _call(node: object) -> tuple[str, dict[str, Any]]:
     if not isinstance(node, fx.Node) or not isinstance(node.target, torch._ops.OpOverload):
         return "", {}
     return operation(node.target), arguments(node)
+
+
+def _fills(node: fx.Node) -> float | None:
+    """The number with which an operation fills a tensor of another's shape."""
+    name = _call(node)[0]
+    if name not in FILLED or name in _EMPTY:
+        return None
+    number: Any = arguments(node).get("fill_value", float("ones" in name))
+    return number if isinstance(number, int | float) else None

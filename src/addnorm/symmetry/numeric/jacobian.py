@@ -157,8 +157,9 @@ def _without_derivative(
     return without
 
 
-class _PaddingRowRead(TorchFunctionMode):
-    """Derivatives of the row of the padding token, which training leaves alone, though the outputs depend on it."""
+class _WholeDerivative(TorchFunctionMode):
+    """Derivatives also of what training leaves alone, though the outputs depend on it: the row of the padding token, and what
+    a model computes without autograd, such as positions or the features of a frozen part."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -167,16 +168,27 @@ class _PaddingRowRead(TorchFunctionMode):
         if func is torch.nn.functional.embedding:
             args, kwargs = (*args[:2], None, *args[3:]), {**(kwargs or {})}
             kwargs.pop("padding_idx", None)
+        if func is torch._C._set_grad_enabled:
+            return None
+        if func is Tensor.detach:
+            return args[0].view_as(args[0])
         return func(*args, **(kwargs or {}))
 
 
 def _outputs(model: nn.Module, inputs: Inputs, observe: Observe) -> Tensor:
     # The fused operations have no batched backward pass.
-    with torch.enable_grad(), _PaddingRowRead(), Float64Mode(), sdpa_kernel(SDPBackend.MATH):
-        tensors = observed(call(model, inputs), observe)
+    with torch.enable_grad(), Float64Mode(), sdpa_kernel(SDPBackend.MATH):
+        try:
+            with _WholeDerivative():
+                tensors = observed(call(model, inputs), observe)
+        except RuntimeError:  # a model that writes in place what it computes without autograd
+            tensors = observed(call(model, inputs), observe)
     floats = [each.double().flatten() for each in tensors if each.is_floating_point()]
     if not any(each.requires_grad for each in floats):
-        raise InputError("expected an output that depends on the model's parameters, got none that does.")
+        raise InputError(
+            "expected an output that autograd can follow to the model's parameters, got none. If the model leaves autograd "
+            "(torch.inference_mode, .data), give a forward without it."
+        )
     return torch.cat(floats)
 
 
