@@ -117,6 +117,21 @@ class Pooled(nn.Module):
         return read
 
 
+class PostNorm(nn.Module):
+    """As tutorials use `nn.TransformerEncoder`: the first layer's matrices and its norm read the same stream."""
+
+    def __init__(self, make: Callable[[], nn.Module] = lambda: nn.Embedding(9, 6), heads: int = 2) -> None:
+        super().__init__()
+        self.into, self.places, self.read = make(), nn.Parameter(torch.randn(7, 6)), nn.Linear(6, 3)
+        layer = nn.TransformerEncoderLayer(6, heads, 4, dropout=0.0, batch_first=True)
+        self.layers = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+    def forward(self, given: Tensor) -> Tensor:
+        x = self.into(given)
+        read: Tensor = self.read(self.layers(x + self.places[: given.shape[1]] if given.dtype == torch.int64 else x))
+        return read
+
+
 class Decoder(nn.Module):
     """A layer of torch in which queries, and keys and values, read other data by parts of one matrix."""
 
@@ -204,6 +219,7 @@ WHOLE: dict[str, tuple[Callable[[], nn.Module], Tensor, int]] = {
     "mixer": (Mixer, PLACES, 2),  # the map over tokens, which no rule of that form knows
     "pooled": (Pooled, TOKENS, -1),  # the mean of the row of padding, which no output reads, is counted, too
     "parts of a matrix": (Decoder, TOKENS, 0),
+    "post-norm": (PostNorm, TOKENS, 0),
 }
 
 
@@ -260,6 +276,21 @@ def test_a_basis_that_too_few_numbers_span_is_named() -> None:
     moved = random_moves(model, TOKENS)
     assert moved.certificate.exact < 1e-12
     assert sum(moved.sizes.values()) == sum(made.sizes.values()) + 6 * 6
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: PostNorm(lambda: nn.Linear(3, 6), 1), lambda: PostNorm(heads=1)], ids=["data", "wide head"]
+)
+def test_a_basis_that_zeros_leave_too_few_numbers_is_named(make: Callable[[], nn.Module]) -> None:
+    """Three data channels span no head of six; behind a norm, keys of one wide head lack a dimension and their bias."""
+    model = built(make)
+    inputs = PLACES if isinstance(model.get_submodule("into"), nn.Linear) else TOKENS
+    assert canonicalised(model, inputs).certificate.passed
+    named = canonicalised(model, inputs).stays[SHORT]
+    assert any("in_proj_weight" in name for name in named)
+    moved = random_moves(model, inputs)
+    assert moved.certificate.exact < 1e-12
+    assert equal_up_to(model, moved.model, inputs).apart
 
 
 def test_learned_weights_of_a_pooling_are_no_mask() -> None:

@@ -5,6 +5,7 @@
                 means of tables
     null forms  matrices that read a norm's result v·z + k = 0 have no part along v
     readout     a shift that readers without a bias must keep is g / √n, and their part along v is the constant that they read
+    raw streams parts along 1 that matrices read, but norms remove, are orthogonal to the other parts, of length one
     unseen      matrices that read a wider map's result P z + b have no part outside of what P's columns span; what it
                 made of b is in their bias; without a bias, outside of what P's columns and b span
 
@@ -19,7 +20,7 @@ import torch
 from torch import Tensor, fx
 
 from addnorm.symmetry.bases.absorption import Absorption, Moves
-from addnorm.symmetry.bases.change import Weights
+from addnorm.symmetry.bases.change import CellPlace, Weights
 from addnorm.symmetry.families import SHIFT, STREAM_MEAN, UNSEEN
 
 _SPREAD = 0.3
@@ -103,6 +104,20 @@ class UnbiasedReadout:
 
 
 @dataclass(frozen=True)
+class RawStream:
+    """A stream that matrices read beside norms, as the first layer of a post-norm stack does: x + 1 φ(x), for any φ."""
+
+    node: fx.Node
+    writers: tuple[FreeMean, ...]
+    readers: tuple[fx.Node, ...]
+
+    def columns(self, weights: Weights) -> Tensor:
+        """What the writers write, [channel, entry]."""
+        moved = [weights[each.parameter].movedim(each.axis, 0) for each in self.writers]
+        return torch.cat([each.reshape(len(each), -1) for each in moved], 1)
+
+
+@dataclass(frozen=True)
 class WiderMap:
     """A linear map P z + b to more channels than its data have, [wide, narrow]."""
 
@@ -143,6 +158,7 @@ class Additive:
     graph: Absorption
     means: list[FreeMean] = field(default_factory=list)
     steps: list[MovableConstant | NormReader | UnbiasedReadout | UnseenPart] = field(default_factory=list)
+    raw: list[RawStream] = field(default_factory=list)
     stays: dict[str, list[str]] = field(default_factory=dict)
     """Parameters with a freedom of a family that is not used, by family."""
 
@@ -164,7 +180,26 @@ class Additive:
                 case UnseenPart():
                     family, size = UNSEEN.name, step.size
             made[family] = made.get(family, 0) + size
+        for stream in self.raw:
+            made[STREAM_MEAN.name] = made.get(STREAM_MEAN.name, 0) + self.graph.shape(stream.node)[-1]
         return {name: size for name, size in made.items() if size}
+
+    def zeros(self, place: CellPlace) -> int:
+        """The number of columns along a place's axis that the representative makes zero, in some basis of the others."""
+        name, index = place.parameter, set(place.index.tolist())
+        made = sum(mean.parameter == name and mean.axis != place.axis for mean in self.means)
+        for step in self.steps:
+            if isinstance(step, MovableConstant):
+                # Of a table one mean, of a bias its one column.
+                made += step.parameter == name and index <= set(step.index.tolist())
+            elif isinstance(step, NormReader | UnseenPart):
+                linear = self.graph.linear(step.node)
+                if linear is None or self.graph.parameters[linear[1]] != name or place.axis != int(linear[2]):
+                    continue
+                rows = step.rows if isinstance(step, NormReader) else None
+                if rows is None or index <= set(rows.tolist()):
+                    made += 1 if isinstance(step, NormReader) else self.graph.shape(linear[0])[-1] - step.read.dims
+        return made
 
     def staying(self) -> dict[str, tuple[str, ...]]:
         """Parameters whose freedom is not used, by family."""
@@ -185,6 +220,8 @@ class Additive:
                     self._set_unseen(step, torch.zeros(()), weights)
         # What took a constant over along 1 can lose it.
         self._centre(weights)
+        for stream in self.raw:
+            self._set_mean(stream, weights)
 
     def move_at_random(self, weights: Weights, generator: torch.Generator) -> None:
         """Move along every direction, in place."""
@@ -206,6 +243,9 @@ class Additive:
         for mean in self.means:
             moved = weights[mean.parameter].movedim(mean.axis, -1)
             moved += normal(*moved.shape[:-1], 1)
+        for stream in self.raw:
+            size = self.graph.shape(stream.node)[-1]
+            self._mix_mean(stream, normal(size), float(torch.exp(normal(1))), weights)
 
     def _centre(self, weights: Weights) -> None:
         for mean in self.means:
@@ -267,6 +307,31 @@ class Additive:
         shift.copy_(after + length / root / form)
         for node in step.restored:
             self._add(node, self.graph.matrix(node, weights) @ (before - shift), weights)
+
+    def _set_mean(self, stream: RawStream, weights: Weights) -> None:
+        """Make the mean's part of what is written orthogonal to the others, of length one and with a positive longest entry."""
+        columns = stream.columns(weights)
+        mean = columns.mean(0)
+        others = columns - mean
+        # Least squares in the plane of the other parts: any change of basis of theirs that keeps lengths gives the same mean.
+        form = -torch.linalg.lstsq(others @ others.T + 1 / len(others), others @ mean).solution
+        rest = mean + form @ others
+        if float(rest.norm()) > _RANK * float(mean.norm()):
+            sign = float(torch.sign(rest[rest.abs().argmax()]))
+            self._mix_mean(stream, form, sign / float(rest.norm()), weights)
+
+    def _mix_mean(self, stream: RawStream, form: Tensor, factor: float, weights: Weights) -> None:
+        """Write the mean m of x as factor (m + form·(x - 1 m)), and read it back."""
+        form = form - form.mean()
+        for each in stream.writers:
+            moved = weights[each.parameter].movedim(each.axis, 0)
+            mean = moved.mean(0)
+            change = factor * (mean + torch.tensordot(form, moved, 1)) - mean
+            moved += change
+        for node in stream.readers:
+            matrix = self.graph.matrix(node, weights)
+            row = matrix.sum(1)
+            matrix.addr_(row, (1 / factor - 1) / len(form) - form)
 
     def _add(self, node: fx.Node, constant: Tensor, weights: Weights) -> None:
         """Restore what a linear map's result has lost: by its bias, or behind it."""

@@ -1,5 +1,6 @@
 """Constants, means and null forms of a graph that are free, by its operations alone: no weight is read."""
 
+import math
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
@@ -15,6 +16,7 @@ from addnorm.symmetry.bases.additive import (
     MovableConstant,
     NormReader,
     NormResult,
+    RawStream,
     UnbiasedReadout,
     UnseenPart,
     WiderMap,
@@ -59,6 +61,7 @@ class _Search:
             self._widens(node, readers)
             for step in (*readers, *self._unseen(node), *self._constants(node)):
                 self.made.steps.append(step)
+            self._raw_stream(node)
 
     def _stays(self, family: str, *parameters: str) -> None:
         known = self.made.stays.setdefault(family, [])
@@ -95,6 +98,64 @@ class _Search:
         for name, uses in writes.items():
             if len(uses) == graph.count[name] and len(set(uses)) == 1 and uses[0][1]:
                 self.made.means.append(FreeMean(name, uses[0][0]))
+
+    def _raw_stream(self, node: fx.Node) -> None:
+        """Add a stream that matrices read beside what removes its mean, written by parameters alone."""
+        graph = self.graph
+        readers, is_removed, along = [], False, [node]
+        for at in along:
+            if at in graph.observed:
+                return
+            for user in graph.users[at]:
+                linear = graph.linear(user)
+                if graph.removes_mean(user, at):
+                    is_removed = True
+                elif graph.keeps_last(user, at) and graph.name(user) != "cat":
+                    along.append(user)
+                elif linear is not None and linear[0] is at:
+                    readers.append(user)
+                else:
+                    return
+        writers = self._writers(node) if is_removed and readers else []
+        names = [graph.parameters[linear[1]] for linear in map(graph.linear, readers) if linear is not None]
+        if not writers:
+            return
+        of_name = {name: math.prod(graph.shape(each)) for each, name in graph.parameters.items()}
+        size = graph.shape(node)[-1]
+        is_spanned = sum(of_name[each.parameter] for each in writers) >= size * size
+        if is_spanned and all(graph.count[name] == 1 for name in names):
+            self.made.raw.append(RawStream(node, tuple(writers), tuple(readers)))
+        else:
+            self._stays(STREAM_MEAN.name, *(each.parameter for each in writers), *names)
+
+    def _writers(self, node: fx.Node) -> list[FreeMean]:
+        """The parameters that write a value, each read here alone; none if something else writes to it, too."""
+        graph, given, name, linear = self.graph, self.graph.named[node], self.graph.name(node), self.graph.linear(node)
+        table = graph.table(node)
+        if table is not None:
+            return [FreeMean(graph.parameters[table], len(graph.shape(table)) - 1)] if graph.parameter(table) else []
+        if linear is not None:
+            biases = [] if linear[3] is None else [graph.parameter(linear[3])]
+            written = [(graph.parameter(linear[1]), int(linear[2])), *((each, 0) for each in biases)]
+            return [FreeMean(*each) for each in written] if all(each for each, _ in written) else []
+        if name == "embedding":
+            return [FreeMean(graph.parameter(given["weight"]), 1)] if graph.parameter(given["weight"]) else []
+        if name == "add" and "alpha" not in given:
+            terms = [given["self"], given["other"]]
+            terms = [
+                each for each in terms if isinstance(each, fx.Node) and graph.shape(each)[-1:] == graph.shape(node)[-1:]
+            ]
+            written_by = [self._writers(each) for each in terms if graph.users[each] == [node]]
+            return [each for part in written_by for each in part] if len(written_by) == 2 and all(written_by) else []
+        before = node.all_input_nodes
+        if (
+            len(before) == 1
+            and graph.users[before[0]] == [node]
+            and name != "cat"
+            and graph.keeps_last(node, before[0])
+        ):
+            return self._writers(before[0])
+        return []
 
     def _norm(self, node: fx.Node) -> None:
         """Follow a norm's result to what reads it, through gains and shifts."""

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -92,11 +92,19 @@ def places(cells: Cells) -> dict[int, list[CellPlace]]:
     return {at: each for at, each in made.items() if at - (cells.cells[at].expert or 0) not in broken}
 
 
-def spanned(cells: Cells, shapes: Mapping[str, Sequence[int]]) -> tuple[Cells, tuple[str, ...]]:
+def spanned(
+    cells: Cells, shapes: Mapping[str, Sequence[int]], zeros: Callable[[CellPlace], int]
+) -> tuple[Cells, tuple[str, ...]]:
     """The cells without those that the numbers of one side are too few to span, and the parameters on both sides of these.
 
     A learned query that one matrix alone reads, as in attention pooling, is one column: of the matrix every part that it does
-    not meet is free, too, and no Gram matrix tells the bases of that part apart.
+    not meet is free, too, and no Gram matrix tells the bases of that part apart. So it is with a head as wide as the stream,
+    whose keys a norm before them leaves one dimension less.
+
+    Args:
+        cells: the cells.
+        shapes: of the parameters.
+        zeros: of a place the number of columns that are zero, in some basis, before bases are fixed.
     """
     short: dict[int, list[str]] = {}
     for at, given in places(cells).items():
@@ -106,7 +114,8 @@ def spanned(cells: Cells, shapes: Mapping[str, Sequence[int]]) -> tuple[Cells, t
             for each in given:
                 shape = shapes[each.parameter]
                 count = math.prod(shape) // shape[each.axis]
-                numbers += (count if each.expert is None else count // shape[each.expert[0]]) * (each.dual == is_dual)
+                count = count if each.expert is None else count // shape[each.expert[0]]
+                numbers += max(0, count - zeros(each)) * (each.dual == is_dual)
             if numbers < cell.size:
                 short[at] = [each.parameter for each in given]
     kept = tuple(cell for at, cell in enumerate(cells.cells) if at not in short)

@@ -118,11 +118,11 @@ class Operations:
             self._ignored[node] = (
                 node not in self.observed
                 and bool(self.users[node])
-                and all(self._removes_mean(user, node) for user in self.users[node])
+                and all(self.removes_mean(user, node) for user in self.users[node])
             )
         return self._ignored[node]
 
-    def _removes_mean(self, user: fx.Node, node: fx.Node) -> bool:
+    def removes_mean(self, user: fx.Node, node: fx.Node) -> bool:
         given, name, shape = self.named[user], self.name(user), self.shape(node)
         if not shape or shape[-1] < 2:
             return False

@@ -145,11 +145,11 @@ def freedom_of(model: nn.Module, inputs: Any, *others: nn.Module, observe: Obser
         for node in program.nodes
         if node.op == "placeholder" and node.name in program.parameters
     }
-    settled, short = spanned(bases, shapes)
     folded = {each.parameter for each in bases.absorbed if not each.offset}
     additive = additive_freedom(
         program, folded, {name for each in (model, *others) for name in _with_a_zero(each, parts)}
     )
+    settled, short = spanned(bases, shapes, additive.zeros)
     return Freedom(
         cells=bases,
         additive=additive,
