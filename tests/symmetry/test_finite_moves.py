@@ -167,3 +167,30 @@ def test_zeros_at_the_start_padding_rows_and_layer_scales() -> None:
     # Left: a constant of the table that the map takes to what the norm removes, but not at the first place.
     assert (found.redundant, found.explained, found.refuted) == (37, 36, ())
     assert [each.parameters for each in found.unexplained] == [("table.weight", "own.bias")]
+
+
+class TiedBehindNorms(nn.Module):
+    """A table that is added to before a norm, and reads what another norm makes of the stream, with a bias."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.added = nn.Embedding(7, 4), nn.Parameter(torch.randn(4))
+        self.norm, self.map, self.last = nn.LayerNorm(4, 0.1), nn.Linear(4, 4), nn.LayerNorm(4, 0.1, bias=False)
+        self.bias = nn.Parameter(torch.zeros(7))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.last(torch.tanh(self.map(self.norm(self.table(tokens) + self.added))))
+        return x @ self.table.weight.T + self.bias
+
+
+def test_a_tied_table_moves_along_a_straight_line() -> None:
+    """Its rows take a constant from what is added to them, and a part that the last norm's result does not see."""
+    tokens = torch.arange(14).reshape(2, 7) % 7
+    torch.manual_seed(0)
+    model = TiedBehindNorms().eval()
+    found = addnorm.symmetries(model, tokens, points=1)
+    assert not found.refuted
+    assert found.explained >= 4 + 4
+    for family in found.families:
+        for index in range(family.size):
+            assert found.move(family.name, index, 0.3)[1] < 1e-9

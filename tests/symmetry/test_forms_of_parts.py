@@ -195,7 +195,8 @@ class Columns(Part):
         (Image, {"redundant bias": 10, "mean of the stream": 15}),
         (ScoresOfATable, {"embedding against position": 2, "basis of values": 0}),
         # The table is read by the branch, too, so that the means of five columns alone are free.
-        (ScaledLayer, {"learned factor of a branch": 6, "mean of the stream": 5}),
+        # Rows of the branch's map, and x + 1 φ(x) of the stream, which a map and a norm read.
+        (ScaledLayer, {"learned factor of a branch": 6, "mean of the stream": 5 + 6}),
         (GatedConvolution, {"scale of a unit": 24}),
         (TwiceReadFactor, {"scale of a unit": 6}),
         (SharedGate, {"scale of a unit": 6}),

@@ -21,12 +21,12 @@ from addnorm.redundancy.result import class_name
 from addnorm.symmetry.actions.equations import IllConditioned
 from addnorm.symmetry.counting import LARGEST
 from addnorm.symmetry.families import COUNTED, STREAM_SCALE
-from addnorm.symmetry.moves import Comparison, carried
+from addnorm.symmetry.moves import SAME, Comparison
 from addnorm.symmetry.numeric.jacobian import MORE_CASES, Jacobian, generic_point, jacobian, scope
 from addnorm.symmetry.numeric.null_space import NullDirections, effects, null_space, orthonormal, surplus, unexplained
 from addnorm.symmetry.result import Family, Member, Near, Symmetries, Unexplained
 from addnorm.symmetry.structure import Direction, Structure, columns_of, structure
-from addnorm.symmetry.subject import SAME, Subject
+from addnorm.symmetry.subject import Subject
 
 _CLAIM = 1e-8
 """Largest relative effect of a direction that is confirmed."""
@@ -284,7 +284,7 @@ def _carried(
         if at % 25 == 0:
             progress("finite moves", at, len(directions))
         if at % step == 0:
-            difference = comparison.difference(carried(made.propagation, weights, direction, 0.3))
+            difference = comparison.moved(made.propagation, weights, direction, 0.3)[1]
             if not difference < SAME:
                 tangent = made.tangents((direction,))[:, 0]
                 where = ", ".join(_names(tangent, columns, torch.zeros_like(tangent, dtype=torch.bool)))

@@ -21,12 +21,14 @@ from addnorm.symmetry.structure import Direction
 
 _TERMS = 80
 _ITERATIONS = 40
+SAME = 1e-9
+"""Largest relative difference of outputs in float64 after a move."""
 _UNUSED = 1000
 """Number of the first case that no analysis uses."""
 
 
 def carried(
-    propagation: Propagation, weights: dict[str, Tensor], direction: Direction, amount: float
+    propagation: Propagation, weights: dict[str, Tensor], direction: Direction, amount: float, *, straight: bool = False
 ) -> dict[str, Tensor]:
     """Return the weights at the end of a move.
 
@@ -35,6 +37,7 @@ def carried(
         weights: float64 parameters, by name.
         direction: a proven direction at these weights.
         amount: length of the move; its largest action is scaled to 1 first.
+        straight: along the tangent, not along the flow of the actions.
     """
     system = propagation.system
     generator = np.zeros(system.equations.count)
@@ -43,6 +46,11 @@ def carried(
     start = np.zeros(len(generator))
     for name, ids in propagation.tangents.items():
         start[ids] = weights[name].detach().numpy()
+    if straight:
+        return {
+            name: torch.from_numpy(start[ids] + generator[ids]).reshape(weights[name].shape)
+            for name, ids in propagation.tangents.items()
+        }
     for each in system.derived:
         start[each.made] = each.function(_sources(each.sources, each.numbers, torch.from_numpy(start))).numpy()
     moved, known = _series(system.uses, generator, start)
@@ -181,6 +189,24 @@ class Comparison:
             with torch.no_grad():
                 for name, each in before.items():
                     parameters[name].copy_(each)
+
+    def moved(
+        self, propagation: Propagation, weights: dict[str, Tensor], direction: Direction, amount: float
+    ) -> tuple[dict[str, Tensor], float]:
+        """Return the weights at the end of a move, and the difference of outputs: along the flow, or else the straight line.
+
+        Of a tied table the flow moves what the one side adds by what the other side multiplies: two additive moves that are
+        exact together are then so to first order alone, and exact along their straight line.
+        """
+        best: tuple[dict[str, Tensor], float] = {}, float("inf")
+        for is_straight in (False, True):
+            after = carried(propagation, weights, direction, amount, straight=is_straight)
+            difference = self.difference(after)
+            if not best[0] or difference < best[1]:
+                best = after, difference
+            if difference < SAME:
+                break
+        return best
 
     def difference(self, weights: dict[str, Tensor]) -> float:
         """The largest difference of outputs, relative to their root mean square; infinity where integers differ."""

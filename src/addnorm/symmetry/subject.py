@@ -16,12 +16,9 @@ from addnorm.redundancy.execution.inputs import Inputs
 from addnorm.redundancy.execution.observation import Observe
 from addnorm.redundancy.graph.export import Program
 from addnorm.redundancy.rewriting.audited_model import parameter_versions
-from addnorm.symmetry.moves import Comparison, carried
+from addnorm.symmetry.moves import SAME, Comparison
 from addnorm.symmetry.numeric.null_space import moved_numbers
 from addnorm.symmetry.structure import Structure, structure
-
-SAME = 1e-9
-"""Largest relative difference of outputs in float64 after a move."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,8 +63,8 @@ class Subject:
             if not 0 <= index < len(families[family]):
                 raise InputError(f"expected an index below {len(families[family])} in {family!r}, got {index}.")
             weights = {name: each.detach() for name, each in model.named_parameters()}
-            after = carried(own.propagation, weights, own.directions[families[family][index]], amount)
-            difference = comparison.difference(after)
+            direction = own.directions[families[family][index]]
+            after, difference = comparison.moved(own.propagation, weights, direction, amount)
             if not difference < SAME:
                 raise InputError(
                     f"expected equal outputs after a move along {family!r}, got a relative difference of {difference:.1e}. "

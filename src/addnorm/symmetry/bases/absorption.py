@@ -143,7 +143,7 @@ class Absorption(Operations):
             return self._written(other, node, _one_row(lost), after, numbers)
 
     def _written(self, node: fx.Node, user: fx.Node, row: Tensor, after: int, numbers: Weights | None) -> Moves:
-        """What adds a constant to a term which one sum alone reads, by a parameter later in the graph than the loss."""
+        """Moves that add a constant to a term which one sum alone reads, by a parameter later in the graph than the loss."""
         if self.users[node] != [user] or node in self.observed or len(places_of(user, node)) != 1:
             raise Stuck
         if self.parameter(node):

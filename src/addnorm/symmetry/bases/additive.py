@@ -112,7 +112,7 @@ class RawStream:
     readers: tuple[fx.Node, ...]
 
     def columns(self, weights: Weights) -> Tensor:
-        """What the writers write, [channel, entry]."""
+        """All that the writers write, [channel, entry]."""
         moved = [weights[each.parameter].movedim(each.axis, 0) for each in self.writers]
         return torch.cat([each.reshape(len(each), -1) for each in moved], 1)
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from addnorm.symmetry.bases.channels import AxisUse
+from addnorm.symmetry.bases.channels import AxisUse, Ids
 from addnorm.symmetry.bases.operations import Maps
 from addnorm.symmetry.bases.states import Data, Entries, NoRequirement, WeightAxes, ids_of, varies_along
 
@@ -32,18 +32,15 @@ class Convolutions(Maps):
         for channels in (read, made):
             self.given.alone(channels)
         self.given.alike(read, made)
-        self.given.uses.append(AxisUse(kernel.name, kernel.axes[0], made, dual=False))
+        self._write(made, kernel, bias)
         self.given.uses.append(AxisUse(kernel.name, kernel.axes[0], read, dual=True, is_further=True))
-        if isinstance(bias, WeightAxes):
-            self.given.uses.append(AxisUse(bias.name, bias.axes[0], made, dual=False))
         return Entries(torch.from_numpy(made)[:, None].expand(self.shape))
 
     def _mapped_at_each_place(self, state: Entries, kernel: WeightAxes, bias: Any) -> Entries:
         """A kernel of one tap, which is a linear map of the channels."""
         columns = replace(state, first=state.first.transpose(1, 2))
         made = self._mapped(columns, kernel, kernel.axes[0], kernel.axes[1], self.shape[1])
-        if isinstance(bias, WeightAxes):
-            self.given.uses.append(AxisUse(bias.name, bias.axes[0], made, dual=False))
+        self._write(made, bias)
         return Entries(torch.from_numpy(made)[:, None].expand(self.shape))
 
     def _patches(self) -> Entries:
@@ -55,7 +52,10 @@ class Convolutions(Maps):
         groups = int(self.named.get("groups", 1))
         if groups > 1:  # channels of several groups are made of other channels each
             self.given.together(made, np.repeat(np.arange(groups), len(made) // groups))
-        for each in (weight, bias):
+        self._write(made, weight, bias)
+        return Entries(torch.from_numpy(made).reshape(-1, *[1] * (len(self.shape) - 2)).expand(self.shape))
+
+    def _write(self, made: Ids, *parameters: Any) -> None:
+        for each in parameters:
             if isinstance(each, WeightAxes):
                 self.given.uses.append(AxisUse(each.name, each.axes[0], made, dual=False))
-        return Entries(torch.from_numpy(made).reshape(-1, *[1] * (len(self.shape) - 2)).expand(self.shape))
