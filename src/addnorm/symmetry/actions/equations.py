@@ -27,7 +27,7 @@ ZERO = -1
 """The unknown that is zero."""
 _NOISE = 1e-10
 """Coefficients below this share of the largest of their row are rounding."""
-_MANY = 900
+_MANY = 1500
 """Unknowns that singular values are taken of."""
 _PIVOT = 0.1
 """Smallest coefficient of a pivot, as a share of its row's largest."""
