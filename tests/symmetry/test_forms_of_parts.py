@@ -194,8 +194,7 @@ class Columns(Part):
         # Two constants go to the positions; means of 8 taps, the patches' bias, the token and 5 positions.
         (Image, {"redundant bias": 10, "mean of the stream": 15}),
         (ScoresOfATable, {"embedding against position": 2, "basis of values": 0}),
-        # The table is read by the branch, too, so that the means of five columns alone are free.
-        # Rows of the branch's map, and x + 1 φ(x) of the stream, which a map and a norm read.
+        # The means of the branch's five columns, and x + 1 φ(x) of the table's rows, which the branch reads, too.
         (ScaledLayer, {"learned factor of a branch": 6, "mean of the stream": 5 + 6}),
         (GatedConvolution, {"scale of a unit": 24}),
         (TwiceReadFactor, {"scale of a unit": 6}),

@@ -224,10 +224,11 @@ def _pivots(matrix: sparse.csr_matrix) -> tuple[Ids, Ids, Numbers]:
     # Rows are scaled to a largest coefficient of one: a digit is lost at most.
     cost[np.abs(matrix.data) <= _PIVOT] = np.inf
     least = np.minimum.reduceat(cost, matrix.indptr[:-1])
+    most = min(_MOST_FILL, 2 * float(least.min()) + 8)
     pivots: list[tuple[int, int]] = []
     taken, touched = set[int](), set[int]()
     for row in np.argsort(least, kind="stable").tolist():
-        if least[row] > min(_MOST_FILL, 2 * least.min() + 8):
+        if least[row] > most:
             break
         start, stop = matrix.indptr[row : row + 2].tolist()
         at = start + int(cost[start:stop].argmin())

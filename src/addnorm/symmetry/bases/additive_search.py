@@ -120,9 +120,9 @@ class _Search:
         names = [graph.parameters[linear[1]] for linear in map(graph.linear, readers) if linear is not None]
         if not writers:
             return
-        of_name = {name: math.prod(graph.shape(each)) for each, name in graph.parameters.items()}
+        sizes = {name: math.prod(graph.shape(each)) for each, name in graph.parameters.items()}
         size = graph.shape(node)[-1]
-        is_spanned = sum(of_name[each.parameter] for each in writers) >= size * size
+        is_spanned = sum(sizes[each.parameter] for each in writers) >= size * size
         if is_spanned and all(graph.count[name] == 1 for name in names):
             self.made.raw.append(RawStream(node, tuple(writers), tuple(readers)))
         else:
