@@ -88,6 +88,25 @@ def test_calls_that_read_what_an_earlier_one_wrote_are_refused(model: nn.Module,
         assert addnorm.symmetries(model, X).parameters == 12
 
 
+class WritesOver(nn.Module):
+    """Halves a weight that it has read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.map = nn.Linear(3, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        made: Tensor = self.map(torch.tanh(self.map(x)))
+        with torch.no_grad():
+            self.map.weight.mul_(0.5)
+        return made
+
+
+def test_a_forward_that_writes_over_what_it_has_read_is_refused() -> None:
+    with pytest.raises(InputError, match="writes over a weight or buffer after it has read it"):
+        addnorm.symmetries(WritesOver(), X)
+
+
 def test_integers_are_refused() -> None:
     with pytest.raises(
         InputError, match="expected a model that returns floating-point tensors, got Tensor with int64 only"

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 import addnorm
 from addnorm.redundancy.execution.generic_weights import generic
 from addnorm.symmetry.bases.representative import ZEROS, canonicalised, equal_up_to, freedom_of, random_moves
-from addnorm.symmetry.families import BIAS
+from addnorm.symmetry.families import BIAS, STREAM_MEAN
 
 TOKENS = torch.tensor([[0, 1, 2, 3, 4, 5, 6], [7, 8, 3, 1, 4, 1, 5]])
 
@@ -57,6 +57,25 @@ class GatedHeads(Stream):
         key, value = (each.unsqueeze(1).expand(count, 2, size, 3) for each in self.both(y).split(3, -1))
         made = F.scaled_dot_product_attention(query, key, value, is_causal=True).transpose(1, 2).reshape(count, size, 6)
         read: Tensor = self.read(self.last(x + self.out(made * torch.sigmoid(self.gate(y)))))
+        return read
+
+
+class UnbiasedHeads(Stream):
+    """As GPT-NeoX Japanese: norms with shifts, no biases, and as many numbers of values as channels or fewer."""
+
+    def __init__(self, keys: int = 2) -> None:
+        super().__init__()
+        self.keys = keys
+        self.norm, self.last = nn.LayerNorm(6), nn.LayerNorm(6)
+        self.both, self.read = nn.Linear(6, 6 + 6 * keys, bias=False), nn.Linear(6, 9, bias=False)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x, (count, size) = self.table(tokens), tokens.shape
+        parts = self.both(self.norm(x)).split((6, 3 * self.keys, 3 * self.keys), -1)
+        query, key, value = (each.unflatten(-1, (-1, 3)).transpose(1, 2) for each in parts)
+        key, value = (each.repeat_interleave(2 // self.keys, 1) for each in (key, value))
+        made = F.scaled_dot_product_attention(query, key, value, is_causal=True).transpose(1, 2).reshape(count, size, 6)
+        read: Tensor = self.read(self.last(x + self.out(made)))
         return read
 
 
@@ -125,6 +144,14 @@ def test_all_that_is_explained_is_used_up(make: Callable[[], nn.Module]) -> None
     moved = random_moves(model, TOKENS, seed=1)
     assert moved.certificate.exact < 1e-12
     assert equal_up_to(model, moved.model, TOKENS).equal
+
+
+@pytest.mark.parametrize(("keys", "left"), [(2, 1), (1, 0)])
+def test_values_whose_constant_can_only_be_level_are_named(keys: int, left: int) -> None:
+    model = built(lambda: UnbiasedHeads(keys))
+    freedom = freedom_of(model, TOKENS)
+    assert addnorm.symmetries(model, TOKENS, points=1).explained == sum(freedom.sizes().values()) + left
+    assert freedom.staying() == ({STREAM_MEAN.name: ("both.weight",)} if left else {})
 
 
 def test_a_constant_passes_no_gain_with_a_zero() -> None:

@@ -19,6 +19,7 @@ from addnorm.redundancy.execution.observation import Observe
 from addnorm.redundancy.graph.export import NotExported, Program, export
 from addnorm.redundancy.result import class_name
 from addnorm.symmetry.actions.equations import IllConditioned
+from addnorm.symmetry.actions.look_ups import inputs_by_rows
 from addnorm.symmetry.counting import LARGEST
 from addnorm.symmetry.families import COUNTED, STREAM_SCALE
 from addnorm.symmetry.moves import SAME, Comparison
@@ -113,6 +114,7 @@ def symmetries(
         # A graph of the longest inputs reads every row of a table that any of the inputs reads.
         longest = max(cases.templates, key=lambda each: sum(leaf.numel() for leaf in tensors(each.example)))
         read: tuple[Inputs, ...] = (like(longest.example, bound),)
+        drawn = tuple(like(each, bound) for each in inputs_by_rows(longest)) if cases.fresh else ()
         try:
             progress("structural method", 0, 1)
             program = export(model, read[0], observe=observe, training=training)
@@ -123,7 +125,7 @@ def symmetries(
                     f"{program.states[0]}. Put it into evaluation mode, or have it leave that buffer as it is; addnorm audit "
                     "judges its biases."
                 )
-            made = structure(program, point, *read)
+            made = structure(program, point, *read, drawn=drawn)
         except NotExported as error:
             notes.append(f"the model does not export, so only the numerical method ran: {error}")
         except IllConditioned as error:
@@ -145,11 +147,9 @@ def symmetries(
             if refuted and cases.fresh and any(not each.is_floating_point() for each in tensors(read[0])):
                 # Integers that are more than rows of a table, such as a flag that these inputs lack, stand in the equations
                 # as numbers, so that what holds at one input need not hold at another.
-                read += tuple(
-                    like(longest.fresh(seed, seed * longest.step), bound) for seed in range(1, 1 + _MORE_INPUTS)
-                )
+                read += drawn[:_MORE_INPUTS]
                 try:
-                    made = structure(program, point, *read)
+                    made = structure(program, point, *read, drawn=drawn)
                     refuted.clear()
                     directions = checked(made)
                 except IllConditioned as error:
@@ -186,6 +186,7 @@ def symmetries(
             program=program,
             inputs=bound,
             read=read,
+            drawn=drawn,
             observe=observe,
             training=training,
             null=space.basis,

@@ -25,6 +25,10 @@ class Signature:
     """True if a weight writes along a direction that no reader reads."""
     factors: bool
     """True if it moves a weight that multiplies another value than that of a norm."""
+    together: bool
+    """True if rows of tables trade a constant that are only read together."""
+    lengths: bool
+    """True if rows of tables change their lengths, which a norm removes."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +73,16 @@ FACTOR = FamilyRule(
     # Where nothing acts, numbers are traded of which the model reads only a function, such as a product.
     lambda signature: (
         signature.factors
-        or not (signature.linear or signature.shifted or signature.free or signature.unseen or signature.unread)
+        or not any(
+            (
+                signature.linear,
+                signature.shifted,
+                signature.free,
+                signature.unseen,
+                signature.unread,
+                signature.together,
+            )
+        )
     ),
 )
 """A learned factor, alone or per channel or head, that a matrix beside it can take over: a -> c a, W -> W / c; or several
@@ -99,9 +112,10 @@ STREAM_MEAN = FamilyRule(
 row of tables and per column of matrices, and every reader's part along the direction that the norm removed."""
 EMBEDDING_POSITION = FamilyRule(
     "embedding against position",
-    lambda signature: bool(signature.shifted & {"embedding"}) and "position" in signature.shifted,
+    lambda signature: signature.together or ("embedding" in signature.shifted and "position" in signature.shifted),
 )
-"""A constant from the table of tokens to that of positions. One per channel, less what the mean of the stream has."""
+"""A constant from the table of tokens to that of positions. One per channel, less what the mean of the stream has; and as many
+for rows that are only read together, such as that of padding and that of its position."""
 BIAS = FamilyRule(
     "redundant bias",
     lambda signature: True,
@@ -120,8 +134,8 @@ STREAM_BASIS = FamilyRule(
 in the plane that a layer norm keeps."""
 STREAM_SCALE = FamilyRule(
     "scale of the stream, up to eps",
-    # Told by the equations that it breaks, not by roles.
-    lambda signature: False,
+    # That of all is told by the equations that it breaks, not by roles.
+    lambda signature: signature.lengths,
 )
 """The scale of a stream that only norms read, where a norm's eps is too small for float64 to see (BERT's 1e-12).
 
@@ -129,6 +143,7 @@ It is a near-symmetry that is counted, because no measurement tells it from an e
 near."""
 
 CLAIMING = (
+    STREAM_SCALE,
     FACTOR,
     QUERY_KEY,
     VALUE_OUTPUT,

@@ -1,18 +1,17 @@
 """The structural method at one point: the directions that the graph's equations prove, each with its family."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from scipy import linalg, sparse
-from torch import Tensor, fx, nn
-from torch.utils._pytree import tree_leaves
+from torch import Tensor, nn
 
 from addnorm.redundancy.execution.inputs import Inputs
 from addnorm.redundancy.graph.export import Program
 from addnorm.symmetry.actions.equations import ZERO, Ids, Numbers, null_basis, sparse_basis
-from addnorm.symmetry.actions.propagation import Propagation, propagate
+from addnorm.symmetry.actions.propagation import Propagation, given, held, propagate, together
 from addnorm.symmetry.actions.system import System
 from addnorm.symmetry.actions.uses import GainUse, MapUse
 from addnorm.symmetry.families import Signature, family_of
@@ -64,6 +63,7 @@ def structure(
     *inputs: Inputs,
     nearly: bool = False,
     propagation: Propagation | None = None,
+    drawn: tuple[Inputs, ...] = (),
 ) -> Structure:
     """Prove directions at a model's point.
 
@@ -73,16 +73,15 @@ def structure(
         inputs: the inputs with which it was exported, and others of the same shapes for which the equations are to hold too.
         nearly: also directions that small constants (eps) break.
         propagation: the equations, if they are known.
+        drawn: further inputs which tell what rows of tables are only read together; without them none are taken to be.
     """
     own = {id(each): name for name, each in model.named_parameters()}
-    tensors: dict[str, Tensor] = {
-        **dict(model.named_buffers(remove_duplicate=False)),
-        **dict(model.named_parameters(remove_duplicate=False)),
-    }
+    tensors = held(model)
     names = {name: own.get(id(each), name) for name, each in tensors.items()}
     made = propagation
+    known = together(program, model, (*inputs, *drawn)) if drawn and propagation is None else None
     for each in inputs if propagation is None else ():
-        made = propagate(program, tensors.__getitem__, _given(program.nodes, program, each), names, made)
+        made = propagate(program, tensors.__getitem__, given(program, each), names, made, known)
     assert made is not None
     rows = np.concatenate([each.reshape(-1) for each in made.tangents.values()] or [np.zeros(0, np.int64)])
     # Rows that these inputs do not look up: nothing is asked of them, but they are not free.
@@ -90,6 +89,7 @@ def structure(
     roles = _Roles.of(made)
     basis = _written(made.system.equations.solve(nearly=nearly).tocsc(), roles, rows)
     basis = _with_still_forms(_without_shifts(_apart(basis, made.system), roles), made.system, roles, rows)
+    basis = _with_fewest_shifts(basis, roles)
     size = np.asarray(abs(basis.tocsr()[rows]).max(0).todense()).reshape(-1) if basis.shape[1] else np.zeros(0)
     directions = tuple(
         Direction(family_of(roles.signature(basis[:, [at]])), basis[:, [at]])
@@ -258,7 +258,7 @@ def _without_shifts(basis: sparse.csc_matrix, roles: "_Roles") -> sparse.csc_mat
     move the constants of null forms, and its finite move would not be exact.
     """
     linear = np.flatnonzero(roles.linear >= 0)
-    rows = np.flatnonzero((roles.shift >= 0) | roles.free | roles.unseen | roles.unread)
+    rows = np.flatnonzero((roles.shift >= 0) | roles.free | roles.unseen | roles.unread | roles.together)
     acting, shifting = _touching(basis, linear), _touching(basis, rows)
     mixed = np.flatnonzero(acting & shifting)
     if not len(mixed):
@@ -274,6 +274,18 @@ def _without_shifts(basis: sparse.csc_matrix, roles: "_Roles") -> sparse.csc_mat
         if still.shape[1]:
             return _without_shifts(sparse.hstack([moving, still, others], format="csc"), roles)
     return sparse.hstack([both, others], format="csc")
+
+
+def _with_fewest_shifts(basis: sparse.csc_matrix, roles: "_Roles") -> sparse.csc_matrix:
+    """The same space, with as few vectors without linear actions as possible that shift what a norm makes.
+
+    Biases that only trade among themselves are so never counted with a norm's shift, whatever basis rounding has led to.
+    """
+    of_norms = [{"gain"} <= each or {"shift", "norm"} <= each for each in roles.roles]
+    rows = np.flatnonzero((roles.shift >= 0) & np.append(of_norms, False)[roles.shift])
+    acting = _touching(basis, np.flatnonzero(roles.linear >= 0))
+    still, moving = _split(basis[:, np.flatnonzero(~acting)], rows)
+    return sparse.hstack([basis[:, np.flatnonzero(acting)], still, moving], format="csc")
 
 
 def _with_still_forms(basis: sparse.csc_matrix, system: System, roles: "_Roles", rows: Ids) -> sparse.csc_matrix:
@@ -315,19 +327,6 @@ def _freed(vector: sparse.csc_matrix, by: sparse.csc_matrix, of: sparse.csr_matr
     return _less(vector, by, parts) if abs(wanted - known @ parts).max() < 1e-9 * abs(wanted).max() else vector
 
 
-def _given(nodes: tuple[fx.Node, ...], program: Program, inputs: Inputs) -> Callable[[str], Tensor]:
-    """The input tensors by placeholder, in the order in which the export flattens them."""
-    places = [
-        each.name
-        for each in nodes[0].graph.nodes
-        if each.op == "placeholder" and each.name not in program.parameters and each.name not in program.constants
-    ]
-    leaves = tree_leaves((inputs.args, dict(inputs.kwargs)))
-    states = len(places) - len(leaves)
-    table = dict(zip(places[states:], leaves, strict=True))
-    return lambda name: table[name]
-
-
 @dataclass(frozen=True)
 class _Roles:
     """For every unknown, the space on which it acts."""
@@ -339,6 +338,8 @@ class _Roles:
     unseen: np.ndarray
     unread: np.ndarray
     factors: np.ndarray
+    together: np.ndarray
+    lengths: np.ndarray
     roles: tuple[frozenset[str], ...]
 
     @classmethod
@@ -360,17 +361,19 @@ class _Roles:
             return numbers
 
         first, second = numbered(linear), numbered(shift)
-        free, unseen, unread, factors = (np.zeros(count, bool) for _ in range(4))
+        free, unseen, unread, factors, together, lengths = (np.zeros(count, bool) for _ in range(6))
         system = made.system
         for group, flags in (
             (system.marks, free),
             (system.unseen, unseen),
             (system.unwritten, unread),
             (system.factors, factors),
+            (system.constants, together),
+            (system.lengths, lengths),
         ):
             for ids in group:
                 flags[ids[ids != ZERO]] = True
-        return cls(first, second, free, unseen, unread, factors, tuple(known))
+        return cls(first, second, free, unseen, unread, factors, together, lengths, tuple(known))
 
     def signature(self, generator: sparse.csc_matrix) -> Signature:
         active = generator.indices[np.abs(generator.data) > 1e-9]
@@ -386,4 +389,6 @@ class _Roles:
             unseen=bool(self.unseen[active].any()),
             unread=bool(self.unread[active].any()),
             factors=bool(self.factors[active].any()),
+            together=bool(self.together[active].any()),
+            lengths=bool(self.lengths[active].any()),
         )

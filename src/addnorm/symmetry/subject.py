@@ -31,6 +31,8 @@ class Subject:
     """Those with which it was analysed."""
     read: tuple[Inputs, ...]
     """The longest that follow from them, with which it was exported, and others for which the equations were written."""
+    drawn: tuple[Inputs, ...]
+    """Further inputs, which tell what rows are read together."""
     observe: Observe
     training: bool
     null: Tensor
@@ -82,7 +84,7 @@ class Subject:
             model = copy_of(self.model, torch.float64).train(self.training)
             # Not those of the longest inputs, which would follow with rows of tables that the graph does not read.
             cases = Cases.of(model, self.inputs, self.observe)
-            made = structure(program, model, *self.read), Comparison.of(model, cases, self.observe)
+            made = structure(program, model, *self.read, drawn=self.drawn), Comparison.of(model, cases, self.observe)
             self._known.update(versions=versions, made=made)
         known: tuple[Structure, Comparison] = self._known["made"]
         return known

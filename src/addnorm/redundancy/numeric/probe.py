@@ -36,7 +36,13 @@ class NotDifferentiable(InputError):
     """Autograd cannot differentiate the model's forward pass; its message is quoted. The static method needs no gradient."""
 
 
-def _not_differentiable(error: Exception) -> NotDifferentiable:
+def not_differentiable(error: Exception) -> NotDifferentiable:
+    """Autograd's own error, as a message."""
+    if "inplace operation" in str(error):
+        return NotDifferentiable(
+            "expected an output that autograd can differentiate, got a forward that writes over a weight or buffer after it "
+            "has read it. Write to a clone, or outside of forward."
+        )
     message = (str(error).splitlines() or ["no message"])[0]
     return NotDifferentiable(f"expected an output that autograd can differentiate, got an error: {message}")
 
@@ -199,7 +205,7 @@ class Probe:
         try:
             return self.output(inputs)
         except NotImplementedError as error:  # flex_attention refuses gradients on the CPU before it computes anything
-            raise _not_differentiable(error) from error
+            raise not_differentiable(error) from error
 
     def _gradients(self, output: Tensor, projections: Tensor) -> Tensor:
         try:
@@ -227,7 +233,7 @@ class Probe:
         try:
             return torch.autograd.grad(output, self._moving, projection, retain_graph=True, allow_unused=True)
         except RuntimeError as error:  # a forward pass that overwrites a tensor that its gradient needs
-            raise _not_differentiable(error) from error
+            raise not_differentiable(error) from error
 
     @torch.no_grad()
     def first_of_batch(self, inputs: Inputs, point: int) -> Inputs:

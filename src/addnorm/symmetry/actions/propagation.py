@@ -5,23 +5,27 @@ symmetry; that no symmetry is missed is what the numerical method checks.
 """
 
 import operator
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, fx
+from torch import Tensor, fx, nn
+from torch.utils._pytree import tree_leaves
 
+from addnorm.redundancy.execution.inputs import Inputs
 from addnorm.redundancy.graph.export import Program, source_of
 from addnorm.symmetry.actions import rules as _rules  # noqa: F401 - registers the rules
 from addnorm.symmetry.actions.call import RULES, Call, Operand, operation
-from addnorm.symmetry.actions.equations import Ids
+from addnorm.symmetry.actions.equations import ZERO, Ids
+from addnorm.symmetry.actions.look_ups import RowsTogether, rows_together, size_of
 from addnorm.symmetry.actions.reading import unread_directions
 from addnorm.symmetry.actions.rules.pointwise import settled
 from addnorm.symmetry.actions.rules.routing import GROUPED, by_route
 from addnorm.symmetry.actions.rules.shapes import FILLED, INDEXING
-from addnorm.symmetry.actions.system import NoRule, System
+from addnorm.symmetry.actions.system import NoRule, RowMoves, System
 from addnorm.symmetry.actions.uses import Derived
 from addnorm.symmetry.actions.values import Fixed, Routed, Square, State, Value, Weight
 
@@ -58,6 +62,7 @@ def propagate(
     inputs: Callable[[str], Tensor],
     names: Mapping[str, str],
     earlier: Propagation | None = None,
+    together: RowsTogether | None = None,
 ) -> Propagation:
     """Write the equations of all operations.
 
@@ -67,9 +72,41 @@ def propagate(
         inputs: the numbers of an input, by placeholder.
         names: the first name of every parameter, by any of its names.
         earlier: the equations at other inputs, which are to hold as well; they are added to.
+        together: what rows of tables may do that are only read together.
     """
     with torch.no_grad():
-        return _propagated(program, tensors, inputs, names, earlier)
+        return _propagated(program, tensors, inputs, names, earlier, together)
+
+
+def together(program: Program, model: nn.Module, inputs: Sequence[Inputs]) -> RowsTogether:
+    """The moves of rows that several inputs only read together."""
+    tensors = held(model)
+
+    def numbers(each: Inputs) -> Callable[[fx.Node], Tensor]:
+        of_input = given(program, each)
+        return lambda node: _number(program, node.name, tensors.__getitem__, of_input)
+
+    with torch.no_grad():
+        return rows_together(program, [numbers(each) for each in inputs], _computed)
+
+
+def held(model: nn.Module) -> dict[str, Tensor]:
+    """All tensors of a model, by each of their names."""
+    return {
+        **dict(model.named_buffers(remove_duplicate=False)),
+        **dict(model.named_parameters(remove_duplicate=False)),
+    }
+
+
+def given(program: Program, inputs: Inputs) -> Callable[[str], Tensor]:
+    """The input tensors by placeholder, in the order in which the export flattens them."""
+    places = [
+        each.name
+        for each in program.nodes[0].graph.nodes
+        if each.op == "placeholder" and each.name not in program.parameters and each.name not in program.constants
+    ]
+    leaves = tree_leaves((inputs.args, dict(inputs.kwargs)))
+    return dict(zip(places[len(places) - len(leaves) :], leaves, strict=True)).__getitem__
 
 
 def _propagated(
@@ -78,6 +115,7 @@ def _propagated(
     inputs: Callable[[str], Tensor],
     names: Mapping[str, str],
     earlier: Propagation | None,
+    together: RowsTogether | None,
 ) -> Propagation:
     system = earlier.system if earlier else System()
     numbers: dict[fx.Node, Any] = {}
@@ -88,12 +126,16 @@ def _propagated(
         program, lambda node: _number(program, node.name, tensors, inputs), lambda node, made: _computed(node, made)
     )
     scores = _read_by_softmax_alone(program)
+    extra = (
+        _of_rows(program, system, together, lambda name: _number(program, name, tensors, inputs)) if together else {}
+    )
     for node in program.nodes:
         if node.op == "placeholder":
             numbers[node], states[node] = _placeholder(program, node.name, tensors, inputs, names, system, tangents)
         elif node.op == "call_function":
             system.path, system.unread = source_of(node)[0], unread.get(node)
             system.only_softmax = node in scores
+            system.rows = extra.get(node, RowMoves())
             numbers[node] = _computed(node, numbers)
             states[node] = _state(system, node, numbers, states, missing)
         else:
@@ -101,6 +143,29 @@ def _propagated(
     for node in program.observed:
         _stop(system, states[node])
     return Propagation(system=system, tangents=tangents, without_rule=tuple(missing))
+
+
+def _of_rows(
+    program: Program, system: System, together: RowsTogether, number: Callable[[str], Tensor]
+) -> dict[fx.Node, RowMoves]:
+    """The unknowns of what rows of tables may do that are only read together, by look-up."""
+    made: dict[fx.Node, RowMoves] = defaultdict(RowMoves)
+    for part in (each for one in together.traded for each in one):
+        constants = system.equations.unknowns(size_of(next(iter(part)), 1))
+        system.constants.append(constants)
+        for node, rows in part.items():
+            made[node].traded.append((rows, constants))
+    for each in together.own:
+        tables: list[Any] = [node.args[0] for node in each.datum]
+        if any(table.op != "placeholder" for table in tables):
+            continue
+        vectors = [number(table.name)[row] for table, row in zip(tables, each.datum.values(), strict=True)]
+        scale = np.full(size_of(each.look_up, 0), ZERO)
+        scale[each.row] = system.equations.unknowns(1)[0]
+        system.lengths.append(scale)
+        system.equations.require((scale[[each.row], None], np.ones((1, 1))), nearly=True)
+        made[each.look_up].scaled.append((scale, torch.stack(vectors).sum(0).detach().numpy()))
+    return made
 
 
 def _read_by_softmax_alone(program: Program) -> set[fx.Node]:

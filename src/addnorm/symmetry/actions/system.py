@@ -19,6 +19,16 @@ class NoRule(Exception):
     """An operation is not one for which actions are known, so that its inputs must not move."""
 
 
+@dataclass(frozen=True)
+class RowMoves:
+    """Moves of rows that are only read together with those of other tables (`look_ups`)."""
+
+    traded: list[tuple[Numbers, Ids]] = field(default_factory=list)
+    """Numbers n of the rows and a vector u, which the tables share: the rows move by n u^T."""
+    scaled: list[tuple[Ids, Numbers]] = field(default_factory=list)
+    """An unknown for one row, `ZERO` for the others, and the vector along which it moves that row."""
+
+
 @dataclass
 class System:
     """Everything that the rules write."""
@@ -39,8 +49,14 @@ class System:
     """Spaces that are another value times a weight: the value, the weight's numbers and tangents per entry, and its use."""
     unwritten: list[Ids] = field(default_factory=list)
     """Unknowns of free shifts along directions that no reader reads."""
+    constants: list[Ids] = field(default_factory=list)
+    """Unknowns of constants that rows trade which are only read together."""
+    lengths: list[Ids] = field(default_factory=list)
+    """Unknowns of the lengths of rows that a norm alone reads."""
     unread: Numbers | None = None
     """Directions of the current operation's result on which no output seems to depend, [direction, channel]."""
+    rows: RowMoves = field(default_factory=RowMoves)
+    """Moves of the current look-up's table, beside those of all maps."""
     path: str = ""
     """The module of the operation that is being propagated."""
     only_softmax: bool = False

@@ -36,6 +36,20 @@ class Absorption(Operations):
         self.zeros_met: set[str] = set()
         """Those of them that a constant would have to pass."""
         self._random = torch.Generator().manual_seed(0)
+        self._level: int | None = None
+        """While a constant is followed that all maps make equal in all channels: the most results of any of them."""
+
+    def passes_level(self, node: fx.Node, lost: Tensor) -> bool:
+        """True if a constant can go that the maps behind a value make equal in all channels, and there is such a constant: as
+        many channels lose it as any of the maps has results."""
+        self._level = 0
+        try:
+            self.restored(node, lost, None)
+            return int((lost != 0).sum()) >= self._level > 0
+        except Stuck:
+            return False
+        finally:
+            self._level = None
 
     def restored(self, node: fx.Node, lost: Tensor, numbers: Weights | None, axis: int = -1) -> Moves:
         """Return what restores the outputs if a node's value loses a constant.
@@ -106,7 +120,10 @@ class Absorption(Operations):
         linear = self.linear(node)
         assert linear is not None
         row = _one_row(lost)
-        if numbers is None:
+        if self._level is not None:
+            self._level = max(self._level, self.shape(node)[-1])
+            change = torch.ones(self.shape(node)[-1], dtype=torch.float64)
+        elif numbers is None:
             change = torch.randn(self.shape(node)[-1], generator=self._random, dtype=torch.float64)
         else:
             change = self.matrix(node, numbers) @ row

@@ -194,6 +194,9 @@ class _Search:
             for part in parts if len(parts) > 1 else ():
                 if self._passes(node, part):
                     yield NormReader(node, held, len(part), part)
+                elif graph.passes_level(node, torch.zeros(graph.shape(node)[-1]).index_fill(0, part, 1.0)):
+                    # One constant of values that a norm further on removes; which one, the weights decide.
+                    self._stays(STREAM_MEAN.name, name)
             return
         if graph.count[name] > 1:
             # What is a table, too, writes along its part; layers that share a weight have a freedom that is not used.

@@ -1,6 +1,6 @@
 """`canonicalised`, `quantise_ready_model` and `equal_up_to`: a model's representative among those that compute the same."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,8 +21,10 @@ from addnorm.symmetry.bases.change import Weights, factor_of, fold_gains, move_a
 from addnorm.symmetry.bases.parts import RowRange, in_parts, with_parts
 from addnorm.symmetry.bases.propagation import cells
 from addnorm.symmetry.bases.quantising import WeightError, errors, output_error, quantise_ready
+from addnorm.symmetry.bases.rows import TradedRows, traded_rows
 from addnorm.symmetry.bases.simplified import simplified
 from addnorm.symmetry.bases.solution import Cells
+from addnorm.symmetry.families import EMBEDDING_POSITION
 
 NO_RULE = "read by an operation without a rule"
 ZEROS = "gain with a zero"
@@ -100,14 +102,21 @@ class Freedom:
     """Parameters on both sides of the other cells, which one of the sides does not span."""
     parts: Mapping[str, RowRange] = field(default_factory=dict)
     """Parameters that are read in parts, by the names of the parts."""
+    rows: Sequence[TradedRows] = ()
+    """Constants that rows of tables trade which are only read together."""
 
     def sizes(self) -> dict[str, int]:
         """The number of directions, by family."""
-        return {**self.cells.sizes(), **self.additive.sizes()}
+        return self._with_rows({**self.cells.sizes(), **self.additive.sizes()})
 
     def used(self) -> dict[str, int]:
         """The number of directions that the canonical representative uses up, by family."""
-        return {**self.settled.sizes(), **self.additive.sizes()}
+        return self._with_rows({**self.settled.sizes(), **self.additive.sizes()})
+
+    def _with_rows(self, sizes: dict[str, int]) -> dict[str, int]:
+        centred = {each.parameter for each in self.additive.means}
+        traded = sum(each.size(centred) for each in self.rows)
+        return sizes | ({EMBEDDING_POSITION.name: sizes.get(EMBEDDING_POSITION.name, 0) + traded} if traded else {})
 
     def staying(self) -> dict[str, tuple[str, ...]]:
         """Parameters whose freedom is not used up, by family; also those of which no rule knows whether they have any."""
@@ -119,6 +128,8 @@ class Freedom:
         """Change weights into their canonical representative, in place."""
         weights = with_parts(weights, self.parts)
         fold_gains(self.cells, weights)
+        for each in self.rows:
+            each.settle(weights)
         self.additive.settle(weights)
         settle(self.settled, weights)
 
@@ -126,7 +137,10 @@ class Freedom:
         """Move along every direction of every family, in place."""
         weights = with_parts(weights, self.parts)
         fold_gains(self.cells, weights)
-        self.additive.move_at_random(weights, torch.Generator().manual_seed(seed))
+        generator = torch.Generator().manual_seed(seed)
+        self.additive.move_at_random(weights, generator)
+        for each in self.rows:
+            each.move_at_random(weights, generator)
         move_at_random(self.cells, weights, seed)
 
 
@@ -136,7 +150,7 @@ def freedom_of(model: nn.Module, inputs: Any, *others: nn.Module, observe: Obser
     Raises:
         InputError: the model does not export.
     """
-    program, parts = _program(model, inputs, observe)
+    program, parts, rows = _program(model, inputs, observe)
     bases = cells(program)
     stay = {name for each in (model, *others) for name in _gains_with_a_zero(bases, each, parts)}
     bases = cells(program, stay) if stay else bases
@@ -157,6 +171,7 @@ def freedom_of(model: nn.Module, inputs: Any, *others: nn.Module, observe: Obser
         short=short,
         zeros=frozenset(stay | additive.graph.zeros_met),
         parts=parts,
+        rows=rows,
     )
 
 
@@ -184,8 +199,9 @@ def cells_of(model: nn.Module, inputs: Any, *, observe: Observe = "logits") -> C
     return cells(_program(model, inputs, observe)[0])
 
 
-def _program(model: nn.Module, inputs: Any, observe: Observe) -> tuple[Program, dict[str, RowRange]]:
-    """Export a model, with one name for every weight, or for every part of one that is read in parts.
+def _program(model: nn.Module, inputs: Any, observe: Observe) -> tuple[Program, dict[str, RowRange], list[TradedRows]]:
+    """Export a model, with one name for every weight, or for every part of one that is read in parts; and the rows of tables
+    that are only read together.
 
     Raises:
         InputError: the model does not export, or changes its own weights.
@@ -206,8 +222,10 @@ def _program(model: nn.Module, inputs: Any, observe: Observe) -> tuple[Program, 
     first = {id(each): name for name, each in model.named_parameters()}
     named = {name: first[id(each)] for name, each in model.named_parameters(remove_duplicate=False)}
     parameters = {node: named.get(name, name) for node, name in program.parameters.items()}
-    program, parts = in_parts(replace(program, parameters=parameters))
-    return simplified(program), parts
+    program = replace(program, parameters=parameters)
+    rows = traded_rows(program, model, bound, observe)
+    program, parts = in_parts(program)
+    return simplified(program), parts, rows
 
 
 def canonicalised(model: nn.Module, inputs: Any, *, observe: Observe = "logits") -> Representative:

@@ -18,6 +18,7 @@ from addnorm.redundancy.execution.float64 import Float64Mode
 from addnorm.redundancy.execution.generic_weights import generic
 from addnorm.redundancy.execution.inputs import Inputs
 from addnorm.redundancy.execution.observation import Observe, observed
+from addnorm.redundancy.numeric.probe import not_differentiable
 
 FEWEST_CASES = 8
 MORE_CASES = 100
@@ -79,7 +80,7 @@ def jacobian(
         fewest_cases: number of inputs at least, where the model takes others than the given ones.
 
     Raises:
-        InputError: no output depends on parameters.
+        InputError: no output depends on parameters, or autograd cannot differentiate it.
     """
     parameters = [each for each in model.parameters() if each.is_floating_point()]
     for each in parameters:
@@ -203,7 +204,10 @@ def _rows(output: Tensor, parameters: Sequence[Tensor], most: int, generator: to
     try:
         parts = [_gradients(output, parameters, chunk, is_batched=True) for chunk in weights.split(_CHUNK)]
     except RuntimeError:  # an operation whose backward pass has no batching rule
-        parts = [_gradients(output, parameters, row, is_batched=False) for row in weights]
+        try:
+            parts = [_gradients(output, parameters, row, is_batched=False) for row in weights]
+        except RuntimeError as error:  # a forward that writes over a weight which it has read
+            raise not_differentiable(error) from error
     return torch.cat(parts)
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from addnorm.symmetry.actions.call import Call, Operand, rule
 from addnorm.symmetry.actions.equations import ZERO, Ids, Numbers, Term, negative, product_terms
-from addnorm.symmetry.actions.system import NoRule, System, unique_rows
+from addnorm.symmetry.actions.system import NoRule, RowMoves, System, unique_rows
 from addnorm.symmetry.actions.uses import MapUse
 from addnorm.symmetry.actions.values import NOWHERE, Fixed, FreeShift, Space, State, Value, Weight
 
@@ -158,6 +158,7 @@ def _map(
         order = np.argsort(-np.count_nonzero(unique, axis=1), kind="stable")
         unique, inverse = unique[order], np.argsort(order)[inverse.reshape(-1)]
         forms, which = unique.reshape(-1, into, before.size), torch.from_numpy(inverse).reshape(lead)
+    row_moves = system.rows if is_indicator else RowMoves()
     groups = len(forms)
     linear = np.full((groups * out, groups * out), ZERO)
     for at in range(groups):
@@ -173,7 +174,14 @@ def _map(
         part = slice(at * out, at * out + out)
         sources.append(
             _equations(
-                system, before, forms[at], (numbers, ids), bias, (linear[part, part], space.shift[part]), directions
+                system,
+                before,
+                forms[at],
+                (numbers, ids),
+                bias,
+                (linear[part, part], space.shift[part]),
+                directions,
+                row_moves,
             )
         )
     if groups == 1 and out > forms[0].shape[1]:
@@ -203,10 +211,10 @@ def _never_seen(image: Numbers, given: Numbers, before: list[tuple[Numbers, floa
         if float(np.linalg.norm(right[:rank].T @ seen - null)) <= 1e-9 * float(np.linalg.norm(null)):
             form = left[:, :rank] @ (seen / values[:rank])
             made.append((form, constant - float(form @ given)))
-    return _with_one_constant(made)
+    return with_one_constant(made)
 
 
-def _with_one_constant(nulls: list[tuple[Numbers, float]]) -> list[tuple[Numbers, float]]:
+def with_one_constant(nulls: list[tuple[Numbers, float]]) -> list[tuple[Numbers, float]]:
     """The same forms, of which one at most has a constant: a norm, which scales every vector, keeps those without one."""
     constants = np.array([constant for _, constant in nulls])
     length = float(np.linalg.norm(constants))
@@ -229,6 +237,7 @@ def _equations(
     bias: Operand | None,
     action: tuple[Ids, Ids],
     directions: list[Numbers],
+    row_moves: RowMoves,
 ) -> list[Ids]:
     """Write the equations of one group of the output; return the unknowns φ of its free shift along each direction."""
     (numbers, ids), (linear, shift) = weight, action
@@ -254,6 +263,10 @@ def _equations(
         # A norm's first form is that of the mean; what else it keeps comes from a map of a lower rank.
         is_unseen = "spanned" in before.roles or (at > 0 and bool(before.roles & {"norm", "gain"}))
         (system.unseen if is_unseen else system.marks).append(multiples[-1])
+    for numbers_of_rows, constants in row_moves.traded:
+        terms.append((np.repeat(constants, size)[:, None], -np.tile(numbers_of_rows, out)[:, None]))
+    for scale, vector in row_moves.scaled:
+        terms.append((np.tile(scale, out)[:, None], -np.repeat(vector, size)[:, None]))
     system.marks.append(sources[0])
     system.unwritten.extend(sources[1:])
     given, tangent = np.zeros(out), np.full(out, ZERO)
@@ -272,8 +285,11 @@ def _equations(
             given,
             linear,
             shift,
-            list(zip(sources, directions, strict=True)),
-            list(zip(multiples, before.nulls, strict=True)),
+            [*zip(sources, directions, strict=True), *row_moves.scaled],
+            [
+                *zip(multiples, before.nulls, strict=True),
+                *((constants, (numbers_of_rows, 0.0)) for numbers_of_rows, constants in row_moves.traded),
+            ],
         )
     )
     system.equations.require(*terms)
@@ -281,4 +297,14 @@ def _equations(
     return sources
 
 
-__all__ = ["NOWHERE", "addmm", "embedding", "entry_by_entry", "linear", "mapped", "transposed", "weight_ids"]
+__all__ = [
+    "NOWHERE",
+    "addmm",
+    "embedding",
+    "entry_by_entry",
+    "linear",
+    "mapped",
+    "transposed",
+    "weight_ids",
+    "with_one_constant",
+]

@@ -2,11 +2,12 @@
 
 import numpy as np
 import torch
+from scipy import linalg
 from torch import Tensor
 
 from addnorm.symmetry.actions.call import Call, Operand, rule
 from addnorm.symmetry.actions.equations import ZERO, Ids, Numbers, Term, negative, product_terms
-from addnorm.symmetry.actions.rules.linear import weight_ids
+from addnorm.symmetry.actions.rules.linear import weight_ids, with_one_constant
 from addnorm.symmetry.actions.rules.products import gained, scaled, spread
 from addnorm.symmetry.actions.rules.shapes import still_vector
 from addnorm.symmetry.actions.system import (
@@ -145,7 +146,17 @@ def _joined(system: System, one: Value, other: Value) -> Value:
             negative(product_terms(left, one.space.shift[:, None])),
             negative(product_terms(right, other.space.shift[:, None])),
         )
+    if len(kinds) == 1 and one.space.nulls and other.space.nulls:
+        space.nulls = _common_nulls(kinds[0], one.space, other.space)
     return renumbered(Value(one.space, one.forms, datum, merged_free([one, other])), space, members)
+
+
+def _common_nulls(forms: Numbers, one: Space, other: Space) -> list[tuple[Numbers, float]]:
+    """The null forms of z = L x + R y: v with v L a null form of x and v R one of y, as of a norm's result and its mean."""
+    blocks = linalg.block_diag(*(np.array([null for null, _ in each.nulls]) for each in (one, other)))
+    constants = np.array([constant for each in (one, other) for _, constant in each.nulls])
+    null = linalg.null_space(np.concatenate([forms, -blocks]).T, rcond=1e-9)
+    return with_one_constant([(each[: len(forms)], float(each[len(forms) :] @ constants)) for each in null.T])
 
 
 def _regained(system: System, one: Value, other: Value) -> Value | None:
