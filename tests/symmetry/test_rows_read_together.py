@@ -138,6 +138,17 @@ def test_few_inputs_claim_no_parts() -> None:
     assert freedom_of(made, TOKENS).sizes()[EMBEDDING_POSITION.name] == 2 * WIDTH
 
 
+def test_of_many_tokens_the_parts_of_the_example_are_known() -> None:
+    torch.manual_seed(0)
+    made = Padded(5)
+    made.tokens = nn.Embedding(5000, WIDTH)
+    made = generic(made.eval(), torch.float64)
+    moved = random_moves(made, TOKENS, seed=1)
+    assert moved.sizes[EMBEDDING_POSITION.name] == 3 * WIDTH
+    assert moved.certificate.passed
+    assert equal_up_to(made, moved.model, TOKENS).equal
+
+
 def test_no_norm_sees_the_length_of_a_row() -> None:
     torch.manual_seed(0)
     with_eps = addnorm.symmetries(generic(Alone(1e-5).eval(), torch.float64), TOKENS, points=1)

@@ -66,14 +66,14 @@ class InputTemplate:
             call_on(model, inputs)
         return cls(example=example, rows=tuple(lookups.rows.get(leaf.data_ptr()) for leaf in tensors(inputs)))
 
-    def fresh(self, seed: int, start: int = 0) -> Inputs:
+    def fresh(self, seed: int, start: int | None = 0) -> Inputs:
         """Return the example with other values: successive rows for indices, floats of the same mean and standard
         deviation. Masks, flags, and integers that index nothing are kept.
 
         Args:
             seed: seed of the random numbers.
             start: position of the first row. The random order of the rows depends only on their number, so that calls
-                that start where others ended read all of them.
+                that start where others ended read all of them. None for the example's own rows in another order.
         """
         generator = torch.Generator().manual_seed(seed)
         rows, alone = iter(self.rows), len(self.rows) == 1
@@ -139,7 +139,7 @@ def tensors(inputs: Inputs) -> list[Tensor]:
     return [leaf for leaf in tree_leaves([inputs.args, dict(inputs.kwargs)]) if isinstance(leaf, Tensor)]
 
 
-def _fresh(leaf: Tensor, rows: int | None, alone: bool, generator: torch.Generator, start: int) -> Tensor:
+def _fresh(leaf: Tensor, rows: int | None, alone: bool, generator: torch.Generator, start: int | None) -> Tensor:
     if rows is not None and not leaf.is_floating_point():
         return _rows_in_turn(leaf, rows, generator, start)
     if leaf.is_floating_point() and (alone or not _is_mask(leaf)):  # a single tensor of ones is data, not a mask
@@ -153,15 +153,17 @@ def _fresh(leaf: Tensor, rows: int | None, alone: bool, generator: torch.Generat
     return leaf.clone()
 
 
-def _rows_in_turn(leaf: Tensor, rows: int, generator: torch.Generator, start: int) -> Tensor:
+def _rows_in_turn(leaf: Tensor, rows: int, generator: torch.Generator, start: int | None) -> Tensor:
+    kept = leaf < 0
+    free = int((~kept).sum())
+    made, shuffle = leaf.clone(), torch.randperm(free, generator=generator)
+    if start is None:
+        made[~kept] = leaf[~kept][shuffle.to(leaf.device)]
+        return made
     # Rows in a random order that never changes: successive calls take successive parts of it, and the shuffle within a
     # call is the seed's.
     order = torch.randperm(rows, generator=torch.Generator().manual_seed(rows))
-    kept = leaf < 0
-    free = int((~kept).sum())
-    drawn = order[(start + torch.arange(free)) % rows][torch.randperm(free, generator=generator)]
-    made = leaf.clone()
-    made[~kept] = drawn.to(leaf)
+    made[~kept] = order[(start + torch.arange(free)) % rows][shuffle].to(leaf)
     return made
 
 

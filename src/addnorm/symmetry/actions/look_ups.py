@@ -37,7 +37,7 @@ ENOUGH = 8
 """Number of reads from which a row's company is known: that of chance would be in another part once in a while."""
 _FEWEST_INPUTS, _MOST_INPUTS = 4, 64
 _MOST_ROWS = 2000
-"""Rows of one sum for which J is written down."""
+"""Rows of one sum, read often, for which J is written down."""
 
 Given = Callable[[fx.Node], Tensor]
 """The numbers of a placeholder."""
@@ -97,10 +97,15 @@ class _Data:
 
 
 def inputs_by_rows(template: InputTemplate) -> list[Inputs]:
-    """Draw so many inputs that each row is read often enough for its company to be known, up to a limit."""
+    """Draw so many inputs that each row is read often enough for its company to be known.
+
+    Of very many rows this is known of those in the example alone, in other orders.
+    """
     wanted = -(-ENOUGH * template.most_rows // template.step) if template.step else 0
-    count = min(max(wanted, _FEWEST_INPUTS), _MOST_INPUTS)
-    return [template.fresh(seed, seed * template.step) for seed in range(1, 1 + count)]
+    if wanted > _MOST_INPUTS:
+        own = [template.fresh(seed, None) for seed in range(_MOST_INPUTS // 2)]
+        return own + [template.fresh(seed, seed * template.step) for seed in range(1, 1 + _MOST_INPUTS // 2)]
+    return [template.fresh(seed, seed * template.step) for seed in range(1, 1 + max(wanted, _FEWEST_INPUTS))]
 
 
 def rows_together(program: Program, given: Sequence[Given], computed: Computed) -> RowsTogether:
@@ -192,30 +197,30 @@ def _traded(data: _Data) -> list[dict[fx.Node, Numbers]]:
     look_ups = [each for each, is_varied in zip(data.look_ups, varied, strict=True) if is_varied]
     tables = [np.unique(each, return_inverse=True) for each in data.rows.T[varied]]
     starts = np.cumsum([0, *(len(rows) for rows, _ in tables)])
-    known = (data.reads()[:, varied] >= ENOUGH).all(1)
-    if len(tables) < 2 or starts[-1] > _MOST_ROWS or not known.any():
+    is_known = data.reads()[:, varied] >= ENOUGH
+    known = is_known.all(1)
+    if len(tables) < 2 or not known.any():
         return []
     at = starts[:-1] + np.stack([places for _, places in tables], 1)
     label = connected_components(_indicator(at).T @ _indicator(at), directed=False)[1][at[:, 0]]
-    # A datum of the largest part, whose rows may be read with any that few inputs read.
+    # A datum of the largest part. What few inputs read may be read with its rows, and so moves as they do.
     first = at[known & (label == np.bincount(label[known], data.counts[known]).argmax())][0]
-    alone = np.unique(at[data.reads()[:, varied] < ENOUGH])
-    others = np.tile(first, (len(alone), 1))
-    others[np.arange(len(alone)), np.searchsorted(starts, alone, side="right") - 1] = alone
-    indicator = _indicator(np.concatenate([at, others])).toarray()
+    columns, at = np.unique(np.where(is_known, at, first), return_inverse=True)
+    if len(columns) > _MOST_ROWS:
+        return []
+    indicator = _indicator(np.unique(at.reshape(is_known.shape), axis=0)).toarray()
     # Without the constants: all tables but the first keep their row of that datum.
-    kept = np.setdiff1d(np.arange(starts[-1]), first[1:])
+    kept = np.flatnonzero(~np.isin(columns, first[1:]))
     if np.linalg.matrix_rank(indicator) == len(kept):
         return []
-    null = np.zeros((starts[-1], len(kept) - np.linalg.matrix_rank(indicator)))
-    null[kept] = sparse_basis(null_basis(indicator[:, kept]))
     made = []
-    for direction in null.T:
-        own = {}
+    for direction in sparse_basis(null_basis(indicator[:, kept])).T:
+        whole, own = np.zeros(starts[-1]), {}
+        whole[columns[kept]] = direction
         for node, (rows, _), start, end in zip(look_ups, tables, starts[:-1], starts[1:], strict=True):
-            if direction[start:end].any():
+            if whole[start:end].any():
                 own[node] = np.zeros(size_of(node, 0))
-                own[node][rows] = direction[start:end]
+                own[node][rows] = whole[start:end]
         made.append(own)
     return made
 
