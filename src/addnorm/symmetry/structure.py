@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from addnorm.redundancy.execution.inputs import Inputs
 from addnorm.redundancy.graph.export import Program
 from addnorm.symmetry.actions.equations import ZERO, Ids, Numbers, null_basis, sparse_basis
-from addnorm.symmetry.actions.propagation import Propagation, given, held, propagate, together
+from addnorm.symmetry.actions.propagation import Propagation, given, held, propagate, rows_read_together
 from addnorm.symmetry.actions.system import System
 from addnorm.symmetry.actions.uses import GainUse, MapUse
 from addnorm.symmetry.families import Signature, family_of
@@ -79,7 +79,7 @@ def structure(
     tensors = held(model)
     names = {name: own.get(id(each), name) for name, each in tensors.items()}
     made = propagation
-    known = together(program, model, (*inputs, *drawn)) if drawn and propagation is None else None
+    known = rows_read_together(program, model, (*inputs, *drawn)) if drawn and propagation is None else None
     for each in inputs if propagation is None else ():
         made = propagate(program, tensors.__getitem__, given(program, each), names, made, known)
     assert made is not None

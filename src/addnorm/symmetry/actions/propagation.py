@@ -78,7 +78,7 @@ def propagate(
         return _propagated(program, tensors, inputs, names, earlier, together)
 
 
-def together(program: Program, model: nn.Module, inputs: Sequence[Inputs]) -> RowsTogether:
+def rows_read_together(program: Program, model: nn.Module, inputs: Sequence[Inputs]) -> RowsTogether:
     """The moves of rows that several inputs only read together."""
     tensors = held(model)
 

@@ -20,7 +20,7 @@ from addnorm.redundancy.graph.export import Program
 from addnorm.symmetry.actions.call import operation
 from addnorm.symmetry.actions.equations import Numbers
 from addnorm.symmetry.actions.look_ups import inputs_by_rows
-from addnorm.symmetry.actions.propagation import together
+from addnorm.symmetry.actions.propagation import rows_read_together
 from addnorm.symmetry.bases.change import Weights
 
 
@@ -65,7 +65,7 @@ def traded_rows(program: Program, model: nn.Module, inputs: Inputs, observe: Obs
     if not accepts(copied, template.fresh(1), observe):
         return []
     drawn = [like(each, inputs) for each in inputs_by_rows(template)]
-    made = [_of_sum(program, traded) for traded in together(program, copied, drawn).traded]
+    made = [_of_sum(program, traded) for traded in rows_read_together(program, copied, drawn).traded]
     return [each for each in made if each is not None]
 
 
