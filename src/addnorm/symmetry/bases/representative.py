@@ -150,7 +150,10 @@ def freedom_of(model: nn.Module, inputs: Any, *others: nn.Module, observe: Obser
     Raises:
         InputError: the model does not export.
     """
-    program, parts, rows = _program(model, inputs, observe)
+    exported = _exported(model, inputs, observe)
+    rows = traded_rows(exported, model, bind(inputs), observe)
+    program, parts = in_parts(exported)
+    program = simplified(program)
     bases = cells(program)
     stay = {name for each in (model, *others) for name in _gains_with_a_zero(bases, each, parts)}
     bases = cells(program, stay) if stay else bases
@@ -196,12 +199,11 @@ def cells_of(model: nn.Module, inputs: Any, *, observe: Observe = "logits") -> C
     Raises:
         InputError: the model does not export.
     """
-    return cells(_program(model, inputs, observe)[0])
+    return cells(simplified(in_parts(_exported(model, inputs, observe))[0]))
 
 
-def _program(model: nn.Module, inputs: Any, observe: Observe) -> tuple[Program, dict[str, RowRange], list[TradedRows]]:
-    """Export a model, with one name for every weight, or for every part of one that is read in parts; and the rows of tables
-    that are only read together.
+def _exported(model: nn.Module, inputs: Any, observe: Observe) -> Program:
+    """Export a model, with one name for every weight.
 
     Raises:
         InputError: the model does not export, or changes its own weights.
@@ -222,10 +224,7 @@ def _program(model: nn.Module, inputs: Any, observe: Observe) -> tuple[Program, 
     first = {id(each): name for name, each in model.named_parameters()}
     named = {name: first[id(each)] for name, each in model.named_parameters(remove_duplicate=False)}
     parameters = {node: named.get(name, name) for node, name in program.parameters.items()}
-    program = replace(program, parameters=parameters)
-    rows = traded_rows(program, model, bound, observe)
-    program, parts = in_parts(program)
-    return simplified(program), parts, rows
+    return replace(program, parameters=parameters)
 
 
 def canonicalised(model: nn.Module, inputs: Any, *, observe: Observe = "logits") -> Representative:

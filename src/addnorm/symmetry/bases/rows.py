@@ -9,6 +9,7 @@ representative is unique beside both.
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, fx, nn
 
@@ -81,7 +82,7 @@ def _of_sum(program: Program, traded: Sequence[Mapping[fx.Node, Numbers]]) -> Tr
         return None
     rows, width = [table.meta["val"].shape[0] for table in tables], tables[0].meta["val"].shape[1]
     directions = {
-        name: torch.stack([torch.from_numpy(each[node]) if node in each else torch.zeros(count) for each in traded], 1)
+        name: torch.from_numpy(np.stack([each.get(node, np.zeros(count)) for each in traded], 1))
         for name, node, count in zip(names, look_ups, rows, strict=True)
     }
-    return TradedRows({name: each.double() for name, each in directions.items()}, len(traded), width)
+    return TradedRows(directions, len(traded), width)
