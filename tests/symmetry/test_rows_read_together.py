@@ -48,6 +48,19 @@ class Parity(Read):
         return self.out(x + self.positions(torch.arange(tokens.shape[1])[None]))
 
 
+class Both(Read):
+    """Padding has a place of its own, and each parity another: two directions, of different tables."""
+
+    def __init__(self) -> None:
+        super().__init__(5)
+        self.parity = nn.Embedding(2, WIDTH)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        kept = (tokens != 0).long()
+        places = self.places((1 + kept.cumsum(1) % 4) * kept)
+        return self.out(self.tokens(tokens) + places + self.parity(tokens % 2))
+
+
 class Added(Read):
     """As many positions as there are, with any token in each."""
 
@@ -92,6 +105,7 @@ def sizes(model: nn.Module) -> dict[str, int]:
         (lambda: Padded(5), 2),
         # Tokens against positions, and of each parity against its place.
         (lambda: Parity(), 3),
+        (lambda: Both(), 4),
         (lambda: Added(12), 1),
     ],
 )
@@ -105,7 +119,7 @@ def test_each_part_trades_a_constant(model, tables: int) -> None:  # type: ignor
     assert freedom.staying() == {}
 
 
-@pytest.mark.parametrize("model", [lambda: Padded(5), lambda: Padded(5, 1e-5), lambda: Parity()])
+@pytest.mark.parametrize("model", [lambda: Padded(5), lambda: Padded(5, 1e-5), lambda: Parity(), lambda: Both()])
 def test_two_copies_have_one_representative(model) -> None:  # type: ignore[no-untyped-def]
     torch.manual_seed(0)
     made = generic(model().eval(), torch.float64)
