@@ -76,6 +76,28 @@ DEEPSEEK = {
 MAMBA = {"mamba_d_state": 2, "mamba_d_conv": 2, "mamba_expand": 1, "mamba_chunk_size": 8, "pad_token_id": 0}
 IMAGE = {"image_size": 4, "patch_size": 2, "num_channels": 2, "tokens": "image"}
 PAIR = {"pad_token_id": 0, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2, "tokens": "pair"}
+T5 = {
+    "d_model": 8,
+    "d_kv": 4,
+    "d_ff": 5,
+    "num_layers": 2,
+    "num_decoder_layers": 2,
+    "num_heads": 2,
+    "relative_attention_num_buckets": 4,
+    "relative_attention_max_distance": 8,
+    "dropout_rate": 0.0,
+    **PAIR,
+}
+BART = {
+    "d_model": 8,
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 5,
+    "decoder_ffn_dim": 5,
+    **PAIR,
+}
 CLASSES: dict[str, dict[str, Any]] = {
     "LlamaForCausalLM": {},
     "LlamaForCausalLM, tied": {"tie_word_embeddings": True},
@@ -193,27 +215,23 @@ CLASSES: dict[str, dict[str, Any]] = {
     "PersimmonForCausalLM": {"pad_token_id": 0, "tokens": "more"},
     "ConvBertForMaskedLM": {**LIKE_BERT, "embedding_size": 6, "conv_kernel_size": 3},
     "ElectraForMaskedLM": {**LIKE_BERT, "embedding_size": 6},
-    "T5ForConditionalGeneration": {
-        "d_model": 8,
-        "d_kv": 4,
-        "d_ff": 5,
-        "num_layers": 2,
-        "num_decoder_layers": 2,
-        "num_heads": 2,
-        "relative_attention_num_buckets": 4,
-        "relative_attention_max_distance": 8,
-        "dropout_rate": 0.0,
-        **PAIR,
+    "T5ForConditionalGeneration": T5,
+    "BartForConditionalGeneration": BART,
+    "MBartForConditionalGeneration": BART,
+    "M2M100ForConditionalGeneration": {**BART, "pad_token_id": 1},
+    "UMT5ForConditionalGeneration": T5,
+    "RecurrentGemmaForCausalLM": {
+        "lru_width": 8,
+        "attention_window_size": 8,
+        "conv1d_width": 2,
+        "block_types": ["recurrent", "attention"],
+        "pad_token_id": 0,
     },
-    "BartForConditionalGeneration": {
-        "d_model": 8,
-        "encoder_layers": 1,
-        "decoder_layers": 1,
-        "encoder_attention_heads": 2,
-        "decoder_attention_heads": 2,
-        "encoder_ffn_dim": 5,
-        "decoder_ffn_dim": 5,
-        **PAIR,
+    "NystromformerForMaskedLM": {
+        **LIKE_BERT,
+        "num_landmarks": 9,
+        "segment_means_seq_len": 9,
+        "conv_kernel_size": 3,
     },
     "Dinov2Model": {**IMAGE, "mlp_ratio": 1, "drop_path_rate": 0.0},
     "SiglipVisionModel": IMAGE,

@@ -45,6 +45,7 @@ USED_UP = (
     *("BartForConditionalGeneration", "StableLmForCausalLM", "BloomForCausalLM", "T5ForConditionalGeneration"),
     *("DeepseekV3ForCausalLM", "Dinov2Model", "Lfm2ForCausalLM", "FalconH1ForCausalLM", "ViTForImageClassification"),
     *("BertModel", "BertForMaskedLM", "DistilBertForMaskedLM", "BambaForCausalLM"),
+    *("MBartForConditionalGeneration", "M2M100ForConditionalGeneration", "UMT5ForConditionalGeneration"),
 )
 """Classes of which the canonical form uses up every explained direction."""
 

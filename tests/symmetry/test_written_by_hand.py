@@ -117,6 +117,31 @@ class Pooled(nn.Module):
         return read
 
 
+class OwnActivation(nn.Module):
+    """Gated units whose activation, x σ(x), is written out, before the product with the value and behind it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.last = nn.Embedding(9, 6), nn.RMSNorm(6)
+        self.norms = nn.ModuleList(nn.RMSNorm(6) for _ in range(2))
+        self.gates, self.values = (nn.ModuleList(nn.Linear(6, 5, bias=False) for _ in range(2)) for _ in range(2))
+        self.downs, self.read = (
+            nn.ModuleList(nn.Linear(5, 6, bias=False) for _ in range(2)),
+            nn.Linear(6, 9, bias=False),
+        )
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        weights = torch.ones(tokens.shape[1], tokens.shape[1], dtype=torch.float64).tril().softmax(-1)
+        x = self.table(tokens)
+        x = x + weights.to(x.dtype) @ x
+        for at, norm in enumerate(self.norms):
+            gate, value = self.gates[at](norm(x)), self.values[at](norm(x))
+            active = gate * torch.sigmoid(gate)
+            x = x + self.downs[at](value * active if at else active * value)
+        read: Tensor = self.read(self.last(x))
+        return read
+
+
 class PostNorm(nn.Module):
     """As tutorials use `nn.TransformerEncoder`: the first layer's matrices and its norm read the same stream."""
 
@@ -218,6 +243,7 @@ WHOLE: dict[str, tuple[Callable[[], nn.Module], Tensor, int]] = {
     "Einstein sums": (EinsteinSums, TOKENS, 0),
     "mixer": (Mixer, PLACES, 2),  # the map over tokens, which no rule of that form knows
     "pooled": (Pooled, TOKENS, -1),  # the mean of the row of padding, which no output reads, is counted, too
+    "own activation": (OwnActivation, TOKENS, 1),  # the scale of the stream, which an eps of 2e-16 breaks
     "parts of a matrix": (Decoder, TOKENS, 0),
     "post-norm": (PostNorm, TOKENS, 0),
 }

@@ -24,19 +24,28 @@ from addnorm.symmetry.counting import LARGEST
 from addnorm.symmetry.families import COUNTED, STREAM_SCALE
 from addnorm.symmetry.moves import SAME, Comparison
 from addnorm.symmetry.numeric.jacobian import MORE_CASES, Jacobian, generic_point, jacobian, scope
-from addnorm.symmetry.numeric.null_space import NullDirections, effects, null_space, orthonormal, surplus, unexplained
+from addnorm.symmetry.numeric.null_space import (
+    CLAIM,
+    NullDirections,
+    confirmed,
+    effects,
+    is_reached,
+    leaving_still,
+    null_space,
+    orthonormal,
+    reached,
+    unexplained,
+)
 from addnorm.symmetry.result import Family, Member, Near, Symmetries, Unexplained
 from addnorm.symmetry.structure import Direction, Structure, columns_of, structure
 from addnorm.symmetry.subject import Subject
 
-_CLAIM = 1e-8
-"""Largest relative effect of a direction that is confirmed."""
 _NEAR = 1e-2
 """Largest relative singular value of a near-symmetry that is reported."""
 _CLEAR = 1e3
 """Smallest gap of a clear count."""
 _MOST_SETS = 12
-"""Sets of parameters by which unexplained directions are told apart; the search costs the null space's size cubed for each."""
+"""Sets of parameters by which unexplained directions are told apart."""
 _MOST_MOVES = 400
 """Number of directions up to which every finite move is tried."""
 _MORE_INPUTS = 4
@@ -175,7 +184,7 @@ def symmetries(
         unread=int(space.unread.sum()),
         redundant=space.size,
         families=families,
-        unexplained=_localised(rest, space, claimed, columns),
+        unexplained=_localised(rest, space, columns),
         gap=space.gap,
         near=near,
         refuted=tuple(refuted),
@@ -257,7 +266,7 @@ def _confirmed(
     for at, direction in enumerate(made.directions):
         if not bool(moves[at]):
             continue
-        if float(effect[at]) < _CLAIM:
+        if float(effect[at]) < CLAIM:
             kept.append(direction)
         else:
             where = ", ".join(_names(tangents[:, at], columns, space.unread))
@@ -326,7 +335,7 @@ def _unseen(nearly: Structure, claimed: Tensor, space: NullDirections, derivativ
     """Directions that a small constant breaks by less than float64 can tell, one for each that the exact ones lack."""
     tangents = nearly.tangents(nearly.directions)
     tangents[space.unread] = 0
-    null = effects(derivative.matrix, tangents) < _CLAIM
+    null = confirmed(derivative.matrix, tangents)
     known, kept = orthonormal(space, claimed.clone()), []
     for at in torch.nonzero(null & (tangents.abs().max(0).values > 0)).flatten().tolist() if len(null) else ():
         own = tangents[:, at] * space.scale
@@ -364,29 +373,26 @@ def _near(
     return tuple(near)
 
 
-def _localised(
-    rest: Tensor, space: NullDirections, claimed: Tensor, columns: Mapping[str, slice]
-) -> tuple[Unexplained, ...]:
-    """Sets of parameters, as small as greedy removal finds, whose own null space is larger than what is claimed in it."""
+def _localised(rest: Tensor, space: NullDirections, columns: Mapping[str, slice]) -> tuple[Unexplained, ...]:
+    """Sets of parameters, as small as greedy removal finds, that can move alone in a way which the claims do not span."""
     localised: list[Unexplained] = []
-    left = rest.shape[1]
-    if not left:
-        return ()
-    # All in coordinates of the null space, whose dimension is far below the number of parameters.
-    known = space.basis.T @ orthonormal(space, claimed.clone())
-    moved = {name: space.basis[at].T @ space.basis[at] for name, at in columns.items()}
-    moved = {name: each for name, each in moved.items() if float(each.diagonal().sum()) > 1e-18}
-    while left > 0:
-        names = list(moved)
-        for name in list(names):
-            fewer = [each for each in names if each != name]
-            if surplus(moved, known, fewer).shape[1]:
-                names = fewer
-        extra = surplus(moved, known, names)
-        if not extra.shape[1] or len(localised) == _MOST_SETS:
+    # All in coordinates of the null space, whose dimension is far below the number of parameters. What leaves the removed
+    # parameters as they are is narrowed step by step: solved for anew, each step would cost that dimension cubed.
+    unclaimed = space.basis.T @ rest
+    moved = {name: space.basis[at] for name, at in columns.items()}
+    moved = {name: each for name, each in moved.items() if float(each.square().sum()) > 1e-18}
+    while left := unclaimed.shape[1]:
+        inside, names = torch.eye(space.size, dtype=torch.float64), []
+        for name, rows in moved.items():
+            narrower = leaving_still(inside, rows)
+            if is_reached(unclaimed, narrower):
+                inside = narrower
+            else:
+                names.append(name)
+        new, others = reached(unclaimed, inside)
+        if not new.shape[1] or len(localised) == _MOST_SETS:
             localised.append(Unexplained(parameters=tuple(names), size=left))
             break
-        localised.append(Unexplained(parameters=tuple(names), size=min(left, extra.shape[1])))
-        known = torch.cat([known, extra], 1)
-        left -= extra.shape[1]
+        localised.append(Unexplained(parameters=tuple(names), size=new.shape[1]))
+        unclaimed = others
     return tuple(localised)

@@ -31,6 +31,10 @@ class Signature:
     """True if rows of tables change their lengths, which a norm removes."""
 
 
+STREAM_ROLES = frozenset({"embedding", "position"})
+"""Roles by which the spaces of a stream are told from those inside a branch."""
+
+
 @dataclass(frozen=True)
 class FamilyRule:
     """A family of directions, and what tells that a direction is one of it."""
@@ -58,7 +62,7 @@ QUERY_KEY = FamilyRule(
 a rotation by position (d_h: a complex number per pair), scales between the gains of two norms (half of d_h)."""
 VALUE_OUTPUT = FamilyRule(
     "basis of values",
-    lambda signature: bool(signature.linear & {"value", "average"}) and not signature.linear & {"sum", "embedding"},
+    lambda signature: bool(signature.linear & {"value", "average"}) and not signature.linear & STREAM_ROLES,
 )
 """V -> G V, O -> O G^-1 within a key head: d_h²."""
 UNIT = FamilyRule(
@@ -126,8 +130,7 @@ STREAM_BASIS = FamilyRule(
     "basis of the stream",
     # A sum of what a gain gives for two tokens is no stream.
     lambda signature: bool(
-        signature.linear & {"embedding", "position", "normed"}
-        or ("sum" in signature.linear and "gain" not in signature.linear)
+        signature.linear & {*STREAM_ROLES, "normed"} or ("sum" in signature.linear and "gain" not in signature.linear)
     ),
 )
 """A rotation of the stream, undone by all that reads it: w (w - 1) / 2 where every norm is an RMS norm, (w - 1)(w - 2) / 2

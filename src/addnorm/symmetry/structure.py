@@ -14,7 +14,7 @@ from addnorm.symmetry.actions.equations import ZERO, Ids, Numbers, null_basis, s
 from addnorm.symmetry.actions.propagation import Propagation, given, held, propagate, rows_read_together
 from addnorm.symmetry.actions.system import System
 from addnorm.symmetry.actions.uses import GainUse, MapUse
-from addnorm.symmetry.families import Signature, family_of
+from addnorm.symmetry.families import STREAM_ROLES, Signature, family_of
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,11 @@ def structure(
     # Rows that these inputs do not look up: nothing is asked of them, but they are not free.
     made.system.equations.vanish(np.setdiff1d(rows, made.system.equations.mentioned()))
     roles = _Roles.of(made)
-    basis = _written(made.system.equations.solve(nearly=nearly).tocsc(), roles, rows)
+    # With as few vectors as possible that act on a stream, so that a branch's own directions are told from it.
+    of_streams = [bool(each & STREAM_ROLES) for each in roles.roles]
+    streams = np.flatnonzero((roles.linear >= 0) & np.append(of_streams, False)[roles.linear])
+    still, moving = _split(made.system.equations.solve(nearly=nearly).tocsc(), streams)
+    basis = _written(sparse.hstack([still, moving], format="csc"), roles, rows)
     basis = _with_still_forms(_without_shifts(_apart(basis, made.system), roles), made.system, roles, rows)
     basis = _with_fewest_shifts(basis, roles)
     size = np.asarray(abs(basis.tocsr()[rows]).max(0).todense()).reshape(-1) if basis.shape[1] else np.zeros(0)

@@ -37,6 +37,8 @@ _ENOUGH = 2
 _FAR = 1e3
 """Ratio between the smallest eigenvalue of a Gram matrix and its rounding error, if the eigenvalue is certain."""
 _EPS = float(np.finfo(np.float64).eps)
+_ROUNDING = 1e-14
+"""Singular values below this share of the largest are rounding."""
 _HUGE = 1e150
 """Numbers above this have squares that overflow float64."""
 
@@ -51,6 +53,28 @@ def svd(matrix: Tensor, *, full_matrices: bool = False) -> tuple[Tensor, Tensor,
         parts = linalg.svd(matrix.numpy(), full_matrices=full_matrices, lapack_driver="gesvd")
         left, values, right = (torch.from_numpy(part) for part in parts)
     return left, values, right
+
+
+def rank_at_gap(values: Tensor) -> tuple[int, float]:
+    """Return the rank at the widest gap of falling singular values between 1e-6 and 1e-12 of the largest, and that gap; the
+    rank is full, and the gap infinite, where no value is that small."""
+    if not len(values) or float(values[0]) == 0:
+        return 0, math.inf
+    shares = values / values[0]
+    low, high = max(1, int((shares > 1e-6).sum())), max(1, int((shares > 1e-12).sum()))
+    if low >= len(values):
+        return len(values), math.inf
+    rank = widest_gap(shares, low, high)
+    after = float(shares[rank]) if rank < len(shares) else 0.0
+    return rank, float(shares[rank - 1]) / max(after, _ROUNDING)
+
+
+def widest_gap(shares: Tensor, low: int, high: int) -> int:
+    """The number of falling shares before their widest gap, from `low` to `high`."""
+    # What is smaller than rounding is no gap: 1e-12 over 1e-16 says nothing that 1e-12 over zero would not.
+    floor = torch.clamp(shares, min=_ROUNDING)
+    after = torch.cat([floor[1:], floor.new_tensor([_ROUNDING])])
+    return low + int(torch.argmax(floor[low - 1 : high] / after[low - 1 : high]))
 
 
 def null_space(

@@ -16,7 +16,7 @@ from scipy import sparse
 from scipy.sparse import csgraph
 
 from addnorm.errors import AddnormError
-from addnorm.redundancy.algebra.rank import svd
+from addnorm.redundancy.algebra.rank import rank_at_gap, svd
 
 Ids = NDArray[np.int64]
 Numbers = NDArray[np.float64]
@@ -34,7 +34,9 @@ _PIVOT = 0.1
 _MOST_FILL = 4000
 """Most coefficients that the elimination of one unknown may add."""
 _RANK = 1e-8
-"""Singular values below this share of the largest are zero."""
+"""Entries of a basis below this are zero."""
+_GAP = 1e4
+"""Smallest ratio of the singular values between which a rank is clear."""
 
 
 class IllConditioned(AddnormError):
@@ -272,12 +274,12 @@ def null_basis(matrix: Numbers) -> Numbers:
     if dense.shape[0] > 2 * dense.shape[1]:
         dense = torch.linalg.qr(dense, mode="r")[1]
     _, values, right = svd(dense, full_matrices=True)
-    largest = float(values[0]) if len(values) else 0.0
-    rank = int((values > _RANK * largest).sum())
-    if rank > 0 and float(values[rank - 1]) < 1e-6 * largest:
+    rank, gap = rank_at_gap(values)
+    if gap < _GAP:
+        shares = values[rank - 1 : rank + 1] / values[0]
         raise IllConditioned(
-            f"expected a clear rank in {matrix.shape[1]} unknowns, got a singular value {float(values[rank - 1]):.1e} "
-            "times the largest"
+            f"expected a clear rank in {matrix.shape[1]} unknowns, got singular values "
+            f"{' and '.join(f'{each:.1e}' for each in shares.tolist())} times the largest"
         )
     return right[rank:].T.numpy()
 

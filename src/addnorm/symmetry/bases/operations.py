@@ -219,10 +219,13 @@ class Maps:
         if not isinstance(other, Entries) or other.squared or one.second is not None or other.second is not None:
             raise NoRequirement
         second = other.first.expand(self.shape)
-        # One factor stays in place: of a gate and a value, the gate's side, which an activation has fixed already.
-        # Else the side that something else reads, too.
+        # One factor stays in place: of a gate and a value, the gate's side, which an activation has fixed already, such as
+        # x σ(x). Else the side that something else reads, too.
         makers = [self._maker(name) for name in names]
-        fixed = [(self._is_image(each), made is None) for each, made in zip((one, other), makers, strict=True)]
+        fixed = [
+            (self._is_image(each), self.given.is_fixed(ids_of(each.first)), made is None)
+            for each, made in zip((one, other), makers, strict=True)
+        ]
         kept, still, maker = (first, second, makers[0]) if fixed[0] <= fixed[1] else (second, first, makers[1])
         is_matrix = maker is not None and operation(maker.target) in ("linear", "mm", "addmm")
         if not (is_matrix and one.plain and other.plain and self._exchanged(kept, still)):
@@ -375,13 +378,17 @@ class Maps:
         self.given.kind(ids_of(flat), kind)
 
     def _norm(self, kind: Any) -> Entries:
-        state = self._entries("input")
         if len(self.named["normalized_shape"]) != 1:
             raise NoRequirement
-        if not state.plain and (state.second is None or self._of("bias") is not None):
-            raise NoRequirement
-        self._rotates(state.first, [state.first.dim() - 1], kind)
-        made = state
+        if isinstance(self._of("input"), Data):  # its gain and shift can be moved all the same
+            channels = self.given.fresh(self.shape[-1])
+            self.given.kind(channels, "still")
+            made = Entries(torch.from_numpy(channels).expand(self.shape))
+        else:
+            made = self._entries("input")
+            if not made.plain and (made.second is None or self._of("bias") is not None):
+                raise NoRequirement
+            self._rotates(made.first, [made.first.dim() - 1], kind)
         for name in ("weight", "bias"):
             parameter = self._of(name)
             if isinstance(parameter, WeightAxes):

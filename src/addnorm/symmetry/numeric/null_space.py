@@ -1,20 +1,19 @@
 """The null space of a Jacobian, with the gap that separates it, and the comparison with claimed directions."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from addnorm.redundancy.algebra.rank import svd
+from addnorm.redundancy.algebra.rank import rank_at_gap, svd, widest_gap
 
 _NOISE = 1e-9
 """Columns below this share of the largest are rounding, which must not be scaled up."""
-_ROUNDING = 1e-14
-"""Singular values below this share of the largest are rounding."""
 _SHARE = 1e-3
 """A direction with a larger share in some numbers moves them; a smaller one may be rounding."""
-_CLAIM = 1e-8
+_PART = 1e-5
+"""A smaller part of a direction is rounding."""
+CLAIM = 1e-8
 """Largest relative effect of a direction that is confirmed."""
 
 
@@ -52,29 +51,10 @@ def null_space(matrix: Tensor, unread: Tensor) -> NullDirections:
     scaled = torch.where(noise, 0.0, matrix / scale)[:, ~unread]
     triangle = torch.linalg.qr(scaled, mode="r")[1] if scaled.shape[0] > scaled.shape[1] else scaled
     _, values, right = svd(triangle, full_matrices=True)
-    rank = _rank(values)
+    rank = rank_at_gap(values)[0]
     basis = torch.zeros(matrix.shape[1], right.shape[0] - rank, dtype=torch.float64)
     basis[~unread] = right[rank:].T
     return NullDirections(basis=basis, scale=scale, values=values, unread=unread)
-
-
-def _rank(values: Tensor) -> int:
-    """The rank at the widest gap between 1e-6 and 1e-12 of the largest value; full where no value is that small."""
-    if not len(values) or float(values[0]) == 0:
-        return 0
-    shares = values / values[0]
-    low, high = max(1, int((shares > 1e-6).sum())), max(1, int((shares > 1e-12).sum()))
-    if high >= len(values) and low >= len(values):
-        return len(values)
-    return _widest_gap(shares, low, high)
-
-
-def _widest_gap(shares: Tensor, low: int, high: int) -> int:
-    """The number of falling shares before their widest gap, from `low` to `high`."""
-    # What is smaller than rounding is no gap: 1e-12 over 1e-16 says nothing that 1e-12 over zero would not.
-    floor = torch.clamp(shares, min=_ROUNDING)
-    after = torch.cat([floor[1:], floor.new_tensor([_ROUNDING])])
-    return low + int(torch.argmax(floor[low - 1 : high] / after[low - 1 : high]))
 
 
 def moved_numbers(basis: Tensor) -> int:
@@ -88,7 +68,7 @@ def moved_numbers(basis: Tensor) -> int:
         return 0
     # With 1, the largest share that there can be: small ones may have nothing else to be compared with.
     shares = torch.cat([basis.new_ones(1), torch.linalg.svdvals(basis)])
-    return _widest_gap(shares, int((shares > _SHARE).sum()), int((shares > 1e-12).sum())) - 1
+    return widest_gap(shares, int((shares > _SHARE).sum()), int((shares > 1e-12).sum())) - 1
 
 
 def effects(matrix: Tensor, tangents: Tensor) -> Tensor:
@@ -102,12 +82,7 @@ def effects(matrix: Tensor, tangents: Tensor) -> Tensor:
 
 def confirmed(matrix: Tensor, tangents: Tensor) -> Tensor:
     """Return which directions are null: bool[direction]."""
-    return effects(matrix, tangents) < _CLAIM
-
-
-def rank_of(space: NullDirections, tangents: Tensor) -> int:
-    """The number of independent directions among the given ones, [column, direction], over what is read."""
-    return orthonormal(space, tangents).shape[1]
+    return effects(matrix, tangents) < CLAIM
 
 
 def orthonormal(space: NullDirections, tangents: Tensor) -> Tensor:
@@ -134,21 +109,25 @@ def unexplained(space: NullDirections, tangents: Tensor) -> Tensor:
     return left[:, values > 1e-6]
 
 
-def surplus(moved: Mapping[str, Tensor], known: Tensor, names: Sequence[str]) -> Tensor:
-    """Null directions that move the named parameters alone and are orthogonal to the known ones, in coordinates.
+def leaving_still(inside: Tensor, rows: Tensor) -> Tensor:
+    """An orthonormal basis, in coordinates of the null space, of what of `inside` leaves some numbers as they are.
 
     Args:
-        moved: the Gram matrix of the null space's rows of every parameter.
-        known: orthonormal known directions.
-        names: parameters that may move.
+        inside: orthonormal directions, [coordinate, direction].
+        rows: the null space's rows of the numbers, [number, coordinate].
     """
-    outside = [each for name, each in moved.items() if name not in names]
-    inside = torch.eye(known.shape[0], dtype=torch.float64)
-    if outside:
-        values, vectors = torch.linalg.eigh(torch.stack(outside).sum(0))
-        inside = vectors[:, values < 1e-12]  # squares of singular values below 1e-6
-    new = inside - known @ (known.T @ inside)
-    if not new.shape[1]:
-        return new
-    left, values, _ = svd(new)
-    return left[:, values > 1e-5]
+    _, values, right = svd(rows @ inside, full_matrices=True)
+    return inside @ right[int((values > 1e-6).sum()) :].T
+
+
+def is_reached(rest: Tensor, inside: Tensor) -> bool:
+    """True if some direction of `rest` has a part in the span of `inside`, both orthonormal."""
+    return float((rest.T @ inside).norm()) > _PART
+
+
+def reached(rest: Tensor, inside: Tensor) -> tuple[Tensor, Tensor]:
+    """The directions of `rest` that have a part in the span of `inside`, and those that have none."""
+    parts = rest.T @ inside
+    squares, vectors = torch.linalg.eigh(parts @ parts.T)
+    has_part = squares > _PART**2
+    return rest @ vectors[:, has_part], rest @ vectors[:, ~has_part]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from addnorm.symmetry.actions.call import Call, Operand, require_value, rule
 from addnorm.symmetry.actions.equations import ZERO, Numbers, product_terms
-from addnorm.symmetry.actions.rules.linear import mapped, transposed
+from addnorm.symmetry.actions.rules.linear import mapped, mapped_by_group, transposed
 from addnorm.symmetry.actions.rules.products import scaled
 from addnorm.symmetry.actions.rules.shapes import still_vector
 from addnorm.symmetry.actions.rules.sums import shifted
@@ -176,14 +176,14 @@ def contracted(call: Call) -> State:
 
 @rule("baddbmm")
 def added(call: Call) -> State:
-    """A constant, such as a bias by position, plus a batch of matrix products."""
+    """A constant or a weight, such as a bias by position or by channel, plus a batch of matrix products."""
     given = call.operand("self")
-    if not given.constant:
+    if not given.constant and not isinstance(given.state, Weight):
         raise NoRule
-    alpha, beta = (torch.tensor(float(call.named.get(name, 1)), dtype=torch.float64) for name in ("alpha", "beta"))
+    alpha, beta = (float(call.named.get(name, 1)) for name in ("alpha", "beta"))
     made = require_value(contraction(call.system, call.operand("batch1"), call.operand("batch2")))
-    constant = Operand((given.number * beta).expand(call.result.shape), given.state)
-    return shifted(call.system, scaled(made, alpha), constant)
+    summand = Operand((given.number * beta).expand(call.result.shape), given.state)
+    return shifted(call.system, scaled(made, torch.tensor(alpha, dtype=torch.float64)), summand, beta)
 
 
 def contraction(system: System, first: Operand, second: Operand) -> State:
@@ -192,6 +192,8 @@ def contraction(system: System, first: Operand, second: Operand) -> State:
         return mapped(system, first, transposed(second), None)
     if isinstance(first.state, Weight) and first.number.dim() == 2 and isinstance(second.state, Value):
         return _columns(mapped(system, _turned(second), first, None))
+    if isinstance(second.state, Weight) and second.number.dim() == 3 and first.number.dim() >= 3:
+        return mapped_by_group(system, first, second)
     heads = max(_period(each) for each in (first, second))
     if heads > 1:
         state = require_value(contraction(system, *(_with_heads(each, heads) for each in (first, second))))

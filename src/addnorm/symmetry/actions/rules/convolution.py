@@ -4,6 +4,9 @@
 
 A window of k places of x is one vector of the direct sum of k copies of x's space, with one action for all of them. Padding
 with zeros stays as it is only if b vanishes.
+
+Along an axis that a window does not span, one datum's numbers may stand, as those of a head in a convolution over tokens that
+has a kernel for each head. They count as channels, W ⊗ I for W: then an action may mix them.
 """
 
 import numpy as np
@@ -26,34 +29,56 @@ def convolution(call: Call) -> State:
     data, weight, bias = call.operand("input"), call.operand("weight"), call.optional("bias")
     if call.named.get("transposed") or not isinstance(call.result, Tensor):
         raise NoRule
-    groups = int(call.named.get("groups", 1))
-    flat = Operand(*_dense(weight, data.number.shape[1], groups))
-    windows = _windows(call, data.number, weight.number.shape[2:])
+    kernel, places = weight.number.shape[2:], list(call.result.shape[2:])
+    axis = _axis_of_one_datum(call, data, kernel)
+    inner = 1 if axis is None else places[axis - 2]
+    flat = Operand(*_dense(weight, data.number.shape[1], int(call.named.get("groups", 1)), inner))
+    if axis is not None:
+        data = data.rearranged(lambda tensor: tensor.movedim(axis, 2).flatten(1, 2).unsqueeze(axis))
+        bias = None if bias is None else bias.rearranged(lambda tensor: tensor.repeat_interleave(inner))
+        places[axis - 2] = 1
     if isinstance(data.state, Fixed):
-        made = mapped(call.system, Operand(windows, Fixed(constant=False)), flat, bias)
+        windows = Operand(_windows(call, data.number, kernel, places), Fixed(constant=False))
     elif isinstance(data.state, Value):
-        value = _window_value(call, data.state, weight.number.shape[2:])
-        made = mapped(call.system, Operand(windows, value), flat, bias)
+        value = _window_value(call, data.state, kernel, places)
+        windows = Operand(_windows(call, data.number, kernel, places), value)
     else:
         raise NoRule
-    return _channels_second(made)
+    made = _channels_second(mapped(call.system, windows, flat, bias))
+    if axis is None:
+        return made
+    return made.rearranged(lambda tensor: tensor.squeeze(axis).unflatten(1, (-1, inner)).movedim(2, axis))
 
 
-def _dense(weight: Operand, channels: int, groups: int) -> tuple[Tensor, State]:
-    """The weight as one matrix [out, channels × places], with zeros between groups."""
+def _axis_of_one_datum(call: Call, data: Operand, kernel: torch.Size) -> int | None:
+    """An axis of the data, behind the channels, which no window spans and along which the numbers are of one datum."""
+    if not isinstance(data.state, Value):
+        return None
+    datum, places = data.state.datum, call.result.shape[2:]
+    for axis, size in enumerate(kernel, 2):
+        first = datum.narrow(axis, 0, 1)
+        if size == 1 < datum.shape[axis] == places[axis - 2] and bool((datum == first).all()):
+            return axis
+    return None
+
+
+def _dense(weight: Operand, channels: int, groups: int, inner: int) -> tuple[Tensor, State]:
+    """The weight as one matrix [out × inner, channels × inner × places], with zeros between groups and inner numbers."""
     number, ids = weight.number.double(), torch.from_numpy(np.ascontiguousarray(weight_ids(weight)))
     out, own = number.shape[:2]
     size = int(np.prod(number.shape[2:]))
-    wide, names = torch.zeros(out, channels, size, dtype=torch.float64), torch.full((out, channels, size), ZERO)
+    shape = (out, inner, channels, inner, size)
+    wide, names = torch.zeros(shape, dtype=torch.float64), torch.full(shape, ZERO)
     for row in range(out):
         start = row * groups // out * own
-        wide[row, start : start + own] = number[row].reshape(own, size)
-        names[row, start : start + own] = ids[row].reshape(own, size)
-    state = Weight(names.reshape(out, -1).numpy()) if isinstance(weight.state, Weight) else weight.state
-    return wide.reshape(out, -1), state
+        for at in range(inner):
+            wide[row, at, start : start + own, at] = number[row].reshape(own, size)
+            names[row, at, start : start + own, at] = ids[row].reshape(own, size)
+    state = Weight(names.reshape(out * inner, -1).numpy()) if isinstance(weight.state, Weight) else weight.state
+    return wide.reshape(out * inner, -1), state
 
 
-def _windows(call: Call, tensor: Tensor, kernel: torch.Size) -> Tensor:
+def _windows(call: Call, tensor: Tensor, kernel: torch.Size, places: list[int]) -> Tensor:
     """[batch, channel, *place] to [batch, *place, channel × window], zeros where it is padded."""
 
     def pair(name: str, default: int) -> tuple[int, ...]:
@@ -73,27 +98,27 @@ def _windows(call: Call, tensor: Tensor, kernel: torch.Size) -> Tensor:
         padding=(*(0 for _ in lead), *padding),
         stride=(*lead, *stride),
     )
-    return made.transpose(1, 2).reshape(tensor.shape[0], *call.result.shape[2:], -1)
+    return made.transpose(1, 2).reshape(tensor.shape[0], *places, -1)
 
 
-def _window_value(call: Call, value: Value, kernel: torch.Size) -> Value:
+def _window_value(call: Call, value: Value, kernel: torch.Size, places: list[int]) -> Value:
     """The windows of a value: forms of the direct sum of its space, once for every place of a window."""
     system = call.system
     system.drop(value)
-    places, size = int(np.prod(kernel)), value.space.size
-    if places * size > _WIDEST:
+    taps, size = int(np.prod(kernel)), value.space.size
+    if taps * size > _WIDEST:
         raise NoRule
-    forms = torch.stack([_windows(call, each, kernel) for each in value.forms.movedim(-1, 0)], -1)
-    held = _windows(call, (value.datum != NOWHERE).double(), kernel)
+    forms = torch.stack([_windows(call, each, kernel, places) for each in value.forms.movedim(-1, 0)], -1)
+    held = _windows(call, (value.datum != NOWHERE).double(), kernel, places)
     if bool((held == 0).any()):  # a shift would have to stop at the padding
         system.vanish_on(np.unique(value.forms.reshape(-1, size).numpy(), axis=0), value.space, linear=False)
-    joint = _copies(system, value, places)
-    place = torch.arange(forms.shape[-2]) % places
-    spread = torch.zeros(*forms.shape[:-1], places, size, dtype=torch.float64)
-    spread[..., torch.arange(forms.shape[-2]), place, :] = forms
+    joint = _copies(system, value, taps)
+    tap = torch.arange(forms.shape[-2]) % taps
+    spread = torch.zeros(*forms.shape[:-1], taps, size, dtype=torch.float64)
+    spread[..., torch.arange(forms.shape[-2]), tap, :] = forms
     lead = forms.shape[:-2]
     datum = system.new_data(*lead)[..., None].expand(forms.shape[:-1])
-    return Value(joint, spread.reshape(*forms.shape[:-1], places * size), datum)
+    return Value(joint, spread.reshape(*forms.shape[:-1], taps * size), datum)
 
 
 def _copies(system: System, value: Value, count: int) -> Space:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from addnorm.symmetry.actions.call import Call, Operand, require_value, rule
 from addnorm.symmetry.actions.rules.attention import contraction
-from addnorm.symmetry.actions.rules.linear import mapped
+from addnorm.symmetry.actions.rules.linear import mapped, mapped_by_group
 from addnorm.symmetry.actions.rules.norms import summed_over
 from addnorm.symmetry.actions.rules.products import times
 from addnorm.symmetry.actions.system import NoRule, System
@@ -69,6 +69,9 @@ def _by_weight(system: System, weight: Operand, letters: str, other: Operand, ot
     """A linear map whose weight may have several axes, as of heads and their entries; None for any other product."""
     rows = "".join(each for each in letters if each not in others)
     columns = "".join(each for each in letters if each in others)
+    groups = "".join(each for each in columns if each in out)
+    if groups and len(groups) < len(columns) and rows and isinstance(other.state, Value):
+        return _by_groups(system, weight, letters, other, others, out, groups)
     if (
         not isinstance(weight.state, Weight)
         or not rows
@@ -84,6 +87,32 @@ def _by_weight(system: System, weight: Operand, letters: str, other: Operand, ot
     data = arranged(other, others, rest + columns).rearranged(lambda tensor: tensor.flatten(at, at + len(columns) - 1))
     made = mapped(system, data, matrix, None).rearranged(lambda tensor: tensor.unflatten(at, sizes))
     return arranged(Operand(made.datum, made), rest + rows, out).state
+
+
+def _by_groups(
+    system: System, weight: Operand, letters: str, other: Operand, others: str, out: str, groups: str
+) -> State | None:
+    """A linear map of its own for each group of channels; None where the groups are of different data."""
+    rows, inner = (
+        "".join(each for each in letters if (each in others) is is_read and each not in groups)
+        for is_read in (False, True)
+    )
+    rest = "".join(each for each in others if each not in groups + inner)
+    at, laid = len(rest), arranged(weight, letters, groups + inner + rows)
+    sizes, made_sizes = laid.number.shape[: len(groups)], laid.number.shape[len(groups + inner) :]
+    count = sizes.numel()
+    data = arranged(other, others, rest + groups + inner).rearranged(
+        lambda tensor: (
+            tensor.flatten(at + len(groups), len(others) - 1).flatten(at, at + len(groups) - 1).unsqueeze(at + 1)
+        )
+    )
+    matrices = laid.rearranged(lambda tensor: tensor.reshape(count, -1, made_sizes.numel()))
+    try:
+        made = mapped_by_group(system, data, matrices)
+    except NoRule:
+        return None
+    made = made.rearranged(lambda tensor: tensor.squeeze(at + 1).unflatten(at + 1, made_sizes).unflatten(at, sizes))
+    return arranged(Operand(made.datum, made), rest + groups + rows, out).state
 
 
 def _by_matrices(system: System, parts: list[Operand], axes: list[str], out: str) -> State:

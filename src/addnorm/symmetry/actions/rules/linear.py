@@ -90,6 +90,34 @@ def mapped(system: System, data: Operand, weight: Operand, bias: Operand | None)
     return _map(system, value, datum, weight, bias, lead)
 
 
+def mapped_by_group(system: System, data: Operand, weight: Operand) -> Value:
+    """Matrices of their own for groups of a datum's numbers, [..., group, place, number] times [group, number, made]: the map
+    by one matrix with zeros between the groups.
+
+    Raises:
+        NoRule: the groups are of different data.
+    """
+    groups, size, made = weight.number.shape
+    state = data.state
+    if not isinstance(state, Value) or data.number.shape[-3] != groups:
+        raise NoRule
+    last = data.number.dim() - 1
+    first = state.datum.narrow(last - 2, 0, 1)
+    if bool((state.datum != first).any()):
+        raise NoRule
+    joined = data.rearranged(lambda tensor: tensor.transpose(last - 2, last - 1).flatten(last - 1, last))
+    wide, names = (
+        torch.zeros(groups, made, groups, size, dtype=torch.float64),
+        np.full((groups, made, groups, size), ZERO),
+    )
+    ids = weight_ids(weight)
+    for at in range(groups):
+        wide[at, :, at], names[at, :, at] = weight.number[at].T, ids[at].T
+    matrix = Operand(wide.reshape(groups * made, -1), Weight(names.reshape(groups * made, -1)))
+    value = mapped(system, joined, matrix, None)
+    return value.rearranged(lambda tensor: tensor.unflatten(last - 1, (groups, made)).transpose(last - 2, last - 1))
+
+
 def _side_by_side(system: System, value: Value) -> Space:
     """A space of the numbers along the last axis, each of data of its own, such as the channels of a scan: y_i = f·X moves by
     σ_i y_i + b_i, if every form f that stands at the place i has f A = σ_i f and f·b = b_i."""
@@ -304,6 +332,7 @@ __all__ = [
     "entry_by_entry",
     "linear",
     "mapped",
+    "mapped_by_group",
     "transposed",
     "weight_ids",
     "with_one_constant",

@@ -19,6 +19,9 @@ from addnorm.symmetry.actions.rules.sums import combined, shifted
 from addnorm.symmetry.actions.system import NoRule, System, by_datum, renumbered
 from addnorm.symmetry.actions.values import NOWHERE, Fixed, FreeShift, Square, State, Value
 
+_POOLING = frozenset({"adaptive_avg_pool1d", "adaptive_avg_pool2d", "_adaptive_avg_pool2d"})
+"""Poolings over all that is behind the channels, if the result is to have one place."""
+
 
 @rule("var", "std")
 def spread_of(call: Call) -> State:
@@ -52,21 +55,25 @@ def _centred(value: Value, axis: int) -> Value:
     return Value(value.space, value.forms - value.forms.mean(axis, keepdim=True), value.datum, tuple(free))
 
 
-@rule("mean", "sum")
+@rule("mean", "sum", *_POOLING)
 def reduced(call: Call) -> State:
-    """Sum or mean over axes."""
+    """Sum or mean over axes; pooling to one place is a mean."""
     state = call.operand("self").state
     given = call.named.get("dim")
+    if call.name in _POOLING:
+        if set(call.named["output_size"]) != {1}:
+            raise NoRule
+        given = list(range(-len(call.named["output_size"]), 0))
     if given is None or not isinstance(state, Value | Square):
         raise NoRule
-    keep = bool(call.named.get("keepdim", False))
+    keep = bool(call.named.get("keepdim", call.name in _POOLING))
     value = state.of if isinstance(state, Square) else state
     axes = sorted({axis % value.datum.dim() for axis in (given if isinstance(given, list | tuple) else [given])})
     if isinstance(state, Square):
-        factor = 1.0 / int(np.prod([value.shape[axis] for axis in axes])) if call.name == "mean" else 1.0
+        factor = 1.0 / int(np.prod([value.shape[axis] for axis in axes])) if call.name != "sum" else 1.0
         return length(call.system, value, axes, keep, factor)
     for axis in reversed(axes):
-        value = _reduced(call.system, value, axis, keep, is_mean=call.name == "mean")
+        value = _reduced(call.system, value, axis, keep, is_mean=call.name != "sum")
     return value
 
 
@@ -82,7 +89,7 @@ def _reduced(system: System, value: Value, axis: int, keep: bool, *, is_mean: bo
         made = Value(value.space, forms, first, _reduced_free(system, value, axis, is_mean=is_mean))
     else:
         form, weights = _common_form(value, axis)
-        system.drop(value)
+        free = _pooled_free(system, value, axis)
         if bool((weights != 1).any()):
             # A pooling that leaves padding out: the weighted mean moves as every token does. Its factor, the weights' sum, is
             # divided by further on.
@@ -90,7 +97,7 @@ def _reduced(system: System, value: Value, axis: int, keep: bool, *, is_mean: bo
             form, first = form * total[..., None], value.datum.amax(axis, keepdim=True)
         elif not is_mean:
             system.vanish_on(np.unique(form.reshape(-1, value.space.size).numpy(), axis=0), value.space, linear=False)
-        made = Value(value.space, form, first + system.data)
+        made = Value(value.space, form, first + system.data, free)
         system.data += int(first.max()) + 1
     return made if keep else made.rearranged(lambda tensor: tensor.squeeze(axis))
 
@@ -120,6 +127,20 @@ def _reduced_free(system: System, value: Value, axis: int, *, is_mean: bool) -> 
             continue
         direction = each.direction.mean(axis, keepdim=True) if is_mean else each.direction.sum(axis, keepdim=True)
         made.append(FreeShift(group, direction, each.sources))
+    return tuple(made)
+
+
+def _pooled_free(system: System, value: Value, axis: int) -> tuple[FreeShift, ...]:
+    """The free shifts of a mean over data: of numbers that may be any at each datum, the mean may be any, too."""
+    made = []
+    for each in value.free:
+        first = each.direction.narrow(axis, 0, 1)
+        if bool((each.direction != first).any()):
+            system.equations.vanish(each.sources)
+            continue
+        groups = each.group.movedim(axis, -1)
+        own = groups.reshape(-1, groups.shape[-1]).unique(dim=0, return_inverse=True)[1]
+        made.append(FreeShift(own.reshape(groups.shape[:-1]).unsqueeze(axis), first, each.sources))
     return tuple(made)
 
 
