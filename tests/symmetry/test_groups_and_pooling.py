@@ -143,6 +143,27 @@ def test_families(cls: Callable[[], nn.Module], tokens: Tensor, families: Mappin
     assert {name: sizes.get(name) for name in families} == families, sizes
 
 
+class MatrixOfData(nn.Module):
+    """Two blocks of a vector, each times a matrix that the same data make."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.vector, self.matrices, self.read = nn.Linear(6, 6), nn.Linear(6, 12), nn.Linear(4, 2, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        made = torch.einsum("gi,gij->gj", self.vector(x).view(2, 3), self.matrices(x).view(2, 3, 2))
+        read: Tensor = self.read(made.flatten())
+        return read
+
+
+def test_a_matrix_that_data_make_is_no_weight() -> None:
+    torch.manual_seed(0)
+    counted = addnorm.symmetries(MatrixOfData().eval(), torch.randn(6, dtype=torch.float64), points=1)
+    assert counted.refuted == ()
+    # At least a scale for each of the six numbers, and for each of the four that are made.
+    assert counted.explained >= 6 + 4
+
+
 @pytest.mark.parametrize(
     ("cls", "tokens", "left"),
     [

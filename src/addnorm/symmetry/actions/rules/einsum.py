@@ -70,16 +70,10 @@ def _by_weight(system: System, weight: Operand, letters: str, other: Operand, ot
     rows = "".join(each for each in letters if each not in others)
     columns = "".join(each for each in letters if each in others)
     groups = "".join(each for each in columns if each in out)
-    if groups and len(groups) < len(columns) and rows and isinstance(other.state, Value):
-        return _by_groups(system, weight, letters, other, others, out, groups)
-    if (
-        not isinstance(weight.state, Weight)
-        or not rows
-        or not columns
-        or set(columns) & set(out)
-        or not set(rows) <= set(out)
-    ):
+    if not isinstance(weight.state, Weight) or not rows or len(groups) == len(columns) or not set(rows) <= set(out):
         return None
+    if groups:
+        return _by_groups(system, weight, letters, other, others, out, groups)
     rest = "".join(each for each in others if each not in columns)
     at, laid = len(rest), arranged(weight, letters, rows + columns)
     sizes = laid.number.shape[: len(rows)]
