@@ -197,6 +197,8 @@ def _is_constant(generator: sparse.csc_matrix, system: System, roles: "_Roles") 
             apart = np.abs(rates[:, None] - rates) > 1e-9 * max(1.0, np.abs(rates).max(initial=0))
             if bool((apart & (np.abs(numbers[use.mixed]) > 1e-9)).any()):
                 return False
+        elif isinstance(use, MapUse) and not use.keeps_fixed_entries(lambda ids: numbers[ids]):
+            return False
     return True
 
 

@@ -55,6 +55,19 @@ class MapUse:
                 shifted = shifted + of(multiple) * (constant - 0.5 * float(null @ of(self.before.shift)))
         return [(self.weight, moved @ np.linalg.pinv(self.forms)), (self.bias, shifted)]
 
+    def keeps_fixed_entries(self, of: Generator) -> bool:
+        """True if entries that are fixed beside others that move, such as the zeros between groups, stay so all along a move.
+
+        Of A' W - W A + d φ = 0 at a fixed entry, the weights beside it move on. That the second term of the series vanishes
+        there, too, is asked here.
+        """
+        fixed = self.weight == ZERO
+        if fixed.all() or not fixed.any():
+            return True
+        (_, moved), (_, shifted) = self.flow(of, lambda ids, at: at, affine=True)
+        (_, again), _ = self.flow(of, lambda ids, at: moved if ids is self.weight else shifted, affine=False)
+        return bool(np.abs(again[fixed]).max() <= 1e-9 * max(1.0, float(np.abs(moved).max())))
+
     def _only_shifted(self, of: Generator) -> bool:
         """True if a shift of x is undone along null forms of x alone, without the help of a bias."""
         return (
