@@ -87,18 +87,16 @@ def _by_groups(
     system: System, weight: Operand, letters: str, other: Operand, others: str, out: str, groups: str
 ) -> State | None:
     """A linear map of its own for each group of channels; None where the groups are of different data."""
-    rows, inner = (
-        "".join(each for each in letters if (each in others) is is_read and each not in groups)
-        for is_read in (False, True)
-    )
+    rows = "".join(each for each in letters if each not in others)
+    inner = "".join(each for each in letters if each in others and each not in out)
     rest = "".join(each for each in others if each not in groups + inner)
     at, laid = len(rest), arranged(weight, letters, groups + inner + rows)
     sizes, made_sizes = laid.number.shape[: len(groups)], laid.number.shape[len(groups + inner) :]
     count = sizes.numel()
+    first, last = at + len(groups), len(others) - 1
     data = arranged(other, others, rest + groups + inner).rearranged(
-        lambda tensor: (
-            tensor.flatten(at + len(groups), len(others) - 1).flatten(at, at + len(groups) - 1).unsqueeze(at + 1)
-        )
+        # One place between the groups and their numbers: each datum has its row of them.
+        lambda tensor: tensor.flatten(first, last).flatten(at, first - 1).unsqueeze(at + 1)
     )
     matrices = laid.rearranged(lambda tensor: tensor.reshape(count, -1, made_sizes.numel()))
     try:
