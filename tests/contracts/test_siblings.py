@@ -2,6 +2,8 @@
 
 import copy
 import dataclasses
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -24,6 +26,15 @@ def _class(room: str, kind: str) -> type[Spec]:
     return cls
 
 
+def first_settings() -> Iterator[Any]:
+    """Every mechanism; all settings of a sibling but its first are left to the thorough tests."""
+    seen: set[tuple[str, str]] = set()
+    for room, spec in MECHANISMS:
+        marks = [pytest.mark.thorough] if (room, spec.kind) in seen else []
+        seen.add((room, spec.kind))
+        yield pytest.param(room, spec, id=name(room, spec), marks=marks)
+
+
 every_mechanism = pytest.mark.parametrize(("room", "spec"), MECHANISMS, ids=[name(*m) for m in MECHANISMS])
 
 
@@ -32,10 +43,10 @@ def test_its_tensors_have_the_annotated_shapes(room: str, spec: Spec) -> None:
     calls_every_annotated_function(tiny(room, spec, depth=2))
 
 
-# The laws of one mechanism follow each other: they share a model.
+# The laws of one mechanism follow each other: they share a model. `make test` has the first setting of each.
 @pytest.mark.plain
 @pytest.mark.parametrize("law", LAWS)
-@every_mechanism
+@pytest.mark.parametrize(("room", "spec"), list(first_settings()))
 def test_keeps_the_laws_of_models(room: str, spec: Spec, law: str) -> None:
     LAWS[law](tiny(room, spec, depth=2))  # three layers: in `test_combinations`, with every sibling
 

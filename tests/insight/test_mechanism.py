@@ -8,6 +8,7 @@ import pytest
 
 from addnorm.catalogue import MECHANISM_ROOMS, ROOMS
 from addnorm.insight.mechanism import on_one_screen
+from sampled import sampled
 
 KINDS = [(name, kind) for name in MECHANISM_ROOMS for kind in ROOMS[name].kinds()]
 
@@ -31,7 +32,7 @@ def test_a_screen_shows_formula_equalities_parameters_and_weights() -> None:
     assert dense[-1].split() == ["close", *["1.00"] * 5]
 
 
-@pytest.mark.parametrize("module", ["residual.rezero", "norm.rms", "scores.signed"])
+@pytest.mark.parametrize("module", sampled(3, ["residual.rezero", "norm.rms", "scores.signed"]))
 def test_a_file_that_runs_prints_its_screen(module: str) -> None:
     command = [sys.executable, "-W", "error", "-m", f"addnorm.{module}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -13,6 +13,7 @@ import addnorm
 from addnorm.redundancy.execution.generic_weights import generic
 from addnorm.symmetry.actions.equations import IllConditioned, null_basis
 from addnorm.symmetry.bases.representative import canonicalised, equal_up_to, freedom_of, random_moves
+from sampled import sampled
 
 TOKENS = torch.tensor([[0, 1, 2, 3, 4, 5, 6], [7, 8, 3, 1, 4, 1, 5]])
 MANY_TOKENS = torch.randint(0, 9, (40, 5), generator=torch.Generator().manual_seed(1))
@@ -122,18 +123,21 @@ class PoolingBehindTheNorm(MeanBeforeTheNorm):
 
 @pytest.mark.parametrize(
     ("cls", "tokens", "families"),
-    [
-        # A scale of each channel of the state, between the matrix into it and the one behind it.
-        (GatedRecurrence, TOKENS, {"scale of a unit": 6}),
-        (BlocksByMatmul, TOKENS, {"scale of a unit": 6}),
-        (BlocksByEinsum, TOKENS, {"scale of a unit": 6}),
-        # Three numbers of each of two heads: nine.
-        (KernelOfEachHead, TOKENS, {"basis of queries and keys": 18, "basis of values": 18}),
-        # The mean of what the second matrix writes, 3, and its bias, 1; the table is read by tanh. What the readers of both
-        # norms have along the direction that these remove, 3 + 4.
-        (MeanBeforeTheNorm, MANY_TOKENS, {"mean of the stream": 10, "redundant bias": 1}),
-        (PoolingBehindTheNorm, MANY_TOKENS, {"mean of the stream": 10, "redundant bias": 1}),
-    ],
+    sampled(
+        3,
+        [
+            # A scale of each channel of the state, between the matrix into it and the one behind it.
+            (GatedRecurrence, TOKENS, {"scale of a unit": 6}),
+            (BlocksByMatmul, TOKENS, {"scale of a unit": 6}),
+            (BlocksByEinsum, TOKENS, {"scale of a unit": 6}),
+            # Three numbers of each of two heads: nine.
+            (KernelOfEachHead, TOKENS, {"basis of queries and keys": 18, "basis of values": 18}),
+            # The mean of what the second matrix writes, 3, and its bias, 1; the table is read by tanh. What the readers of both
+            # norms have along the direction that these remove, 3 + 4.
+            (MeanBeforeTheNorm, MANY_TOKENS, {"mean of the stream": 10, "redundant bias": 1}),
+            (PoolingBehindTheNorm, MANY_TOKENS, {"mean of the stream": 10, "redundant bias": 1}),
+        ],
+    ),
 )
 def test_families(cls: Callable[[], nn.Module], tokens: Tensor, families: Mapping[str, int]) -> None:
     torch.manual_seed(0)
@@ -166,14 +170,17 @@ def test_a_matrix_that_data_make_is_no_weight() -> None:
 
 @pytest.mark.parametrize(
     ("cls", "tokens", "left"),
-    [
-        # Scales of a state, kernels of heads, and poolings to one place are used up by no rule, and named.
-        (GatedRecurrence, TOKENS, 7),
-        (KernelOfEachHead, TOKENS, 19),
-        (PoolingBehindTheNorm, MANY_TOKENS, 12),
-        # The first norm reads what no move reaches: its gain and shift go into the next matrix all the same.
-        (MeanBeforeTheNorm, MANY_TOKENS, 0),
-    ],
+    sampled(
+        3,
+        [
+            # Scales of a state, kernels of heads, and poolings to one place are used up by no rule, and named.
+            (GatedRecurrence, TOKENS, 7),
+            (KernelOfEachHead, TOKENS, 19),
+            (PoolingBehindTheNorm, MANY_TOKENS, 12),
+            # The first norm reads what no move reaches: its gain and shift go into the next matrix all the same.
+            (MeanBeforeTheNorm, MANY_TOKENS, 0),
+        ],
+    ),
 )
 def test_what_the_canonical_form_leaves_is_named(cls: Callable[[], nn.Module], tokens: Tensor, left: int) -> None:
     torch.manual_seed(0)

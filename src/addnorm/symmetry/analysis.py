@@ -20,6 +20,7 @@ from addnorm.redundancy.graph.export import NotExported, Program, export
 from addnorm.redundancy.result import class_name
 from addnorm.symmetry.actions.equations import IllConditioned
 from addnorm.symmetry.actions.look_ups import inputs_by_rows
+from addnorm.symmetry.actions.whole_sums import with_joined_maps
 from addnorm.symmetry.counting import LARGEST
 from addnorm.symmetry.families import COUNTED, STREAM_SCALE
 from addnorm.symmetry.moves import SAME, Comparison
@@ -126,7 +127,7 @@ def symmetries(
         drawn = tuple(like(each, bound) for each in inputs_by_rows(longest)) if cases.fresh else ()
         try:
             progress("structural method", 0, 1)
-            program = export(model, read[0], observe=observe, training=training)
+            program = with_joined_maps(export(model, read[0], observe=observe, training=training))
             if program.states:
                 # What one call writes and the next reads is neither an input, of which all values count, nor a parameter.
                 raise InputError(

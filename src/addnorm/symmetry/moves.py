@@ -16,7 +16,7 @@ from addnorm.redundancy.execution.observation import Observe, ObservedNumbers
 from addnorm.redundancy.rewriting.output_difference import flat_outputs, floats_changed, integers_changed
 from addnorm.symmetry.actions.equations import ZERO, Ids, Numbers
 from addnorm.symmetry.actions.propagation import Propagation
-from addnorm.symmetry.actions.uses import MapUse, ShiftUse, Use
+from addnorm.symmetry.actions.uses import Derived, MapUse, ShiftUse, Use
 from addnorm.symmetry.structure import Direction
 
 _TERMS = 80
@@ -124,12 +124,26 @@ def _sources(ids: tuple[Ids, ...], numbers: tuple[Tensor, ...], point: Tensor) -
     )
 
 
+def _touched(derived: list[Derived], generator: Numbers) -> list[Derived]:
+    """The weights computed from others that a direction moves or of which it moves a source, and all that share sources."""
+    ids = [np.unique(np.concatenate([part.reshape(-1) for part in (each.made, *each.sources)])) for each in derived]
+    ids = [each[each != ZERO] for each in ids]
+    reached, before = generator != 0, -1
+    while (count := int(reached.sum())) != before:
+        before = count
+        for each in ids:
+            reached[each] |= reached[each].any()
+    return [each for each, own in zip(derived, ids, strict=True) if reached[own].any()]
+
+
 def _solve_derived(propagation: Propagation, moved: Numbers, known: np.ndarray, free: Ids, generator: Numbers) -> None:
     """Find the weights from which those computed by the model come out as they should, by Newton's method, in place.
 
     What no use moves, such as a learned bias of scores, stays as it is if it is to stay to first order.
     """
-    derived = propagation.system.derived
+    derived = _touched(propagation.system.derived, generator)
+    if not derived:
+        return
     sources = np.unique(np.concatenate([ids.reshape(-1) for each in derived for ids in each.sources]))
     unknown = np.intersect1d(sources, free)
     made = np.unique(np.concatenate([each.made.reshape(-1) for each in derived]))
@@ -154,7 +168,7 @@ def _solve_derived(propagation: Propagation, moved: Numbers, known: np.ndarray, 
         error = missed(values)
         if float(error.abs().max()) < 1e-15:
             break
-        slope = torch.autograd.functional.jacobian(missed, values)
+        slope = torch.autograd.functional.jacobian(missed, values, vectorize=True)
         values = values - torch.from_numpy(linalg.lstsq(slope.numpy(), error.numpy())[0])
     moved[unknown] = values.detach().numpy()
 

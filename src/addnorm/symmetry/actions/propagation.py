@@ -22,12 +22,13 @@ from addnorm.symmetry.actions.call import RULES, Call, Operand, operation
 from addnorm.symmetry.actions.equations import ZERO, Ids
 from addnorm.symmetry.actions.look_ups import RowsTogether, rows_together, size_of
 from addnorm.symmetry.actions.reading import unread_directions
-from addnorm.symmetry.actions.rules.pointwise import settled
+from addnorm.symmetry.actions.rules.pointwise import never_bounds, settled
 from addnorm.symmetry.actions.rules.routing import GROUPED, by_route
 from addnorm.symmetry.actions.rules.shapes import FILLED, INDEXING
 from addnorm.symmetry.actions.system import NoRule, RowMoves, System
 from addnorm.symmetry.actions.uses import Derived
 from addnorm.symmetry.actions.values import Fixed, Routed, Square, State, Value, Weight
+from addnorm.symmetry.actions.whole_sums import rotating_products
 
 _LOWER = frozenset({torch.float32, torch.float16, torch.bfloat16})
 _LARGEST_DERIVED = 4096
@@ -125,7 +126,7 @@ def _propagated(
     unread = unread_directions(
         program, lambda node: _number(program, node.name, tensors, inputs), lambda node, made: _computed(node, made)
     )
-    scores = _read_by_softmax_alone(program)
+    scores, rotating = _read_by_softmax_alone(program), rotating_products(program)
     extra = (
         _of_rows(program, system, together, lambda name: _number(program, name, tensors, inputs)) if together else {}
     )
@@ -134,7 +135,7 @@ def _propagated(
             numbers[node], states[node] = _placeholder(program, node.name, tensors, inputs, names, system, tangents)
         elif node.op == "call_function":
             system.path, system.unread = source_of(node)[0], unread.get(node)
-            system.only_softmax = node in scores
+            system.only_softmax, system.is_rotating = node in scores, node in rotating
             system.rows = extra.get(node, RowMoves())
             numbers[node] = _computed(node, numbers)
             states[node] = _state(system, node, numbers, states, missing)
@@ -338,7 +339,7 @@ def _derived(call: Call, read: list[State], *, with_products: bool = False) -> S
     moving = [each for each in operands if isinstance(each.state, Weight)]
     if not with_products and call.name in ("linear", "matmul", "addmm", "mm", "bmm") and len(moving) == 1:
         return None
-    if call.result.numel() > _LARGEST_DERIVED or call.name in _KINKED:
+    if call.result.numel() > _LARGEST_DERIVED or (call.name in _KINKED and not never_bounds(call)):
         raise NoRule
     ids = call.system.equations.unknowns(*call.result.shape)
     terms = [(ids.reshape(-1, 1), -np.ones((1, 1)))]

@@ -61,6 +61,8 @@ class System:
     """The module of the operation that is being propagated."""
     only_softmax: bool = False
     """True if nothing but softmaxes read the current operation's result, so that masks may be as low as they like."""
+    is_rotating: bool = False
+    """True if the current product is summed with another one of the same value's numbers, as in a rotation of pairs."""
     data: int = 0
     """Number of datum ids given so far."""
 

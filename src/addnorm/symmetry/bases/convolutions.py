@@ -7,11 +7,11 @@ import numpy as np
 import torch
 
 from addnorm.symmetry.bases.channels import AxisUse, Ids
-from addnorm.symmetry.bases.operations import Maps
+from addnorm.symmetry.bases.norms import Norms
 from addnorm.symmetry.bases.states import Data, Entries, NoRequirement, WeightAxes, ids_of, varies_along
 
 
-class Convolutions(Maps):
+class Convolutions(Norms):
     """One operation, with the rules of convolutions."""
 
     def _convolved(self) -> Entries:

@@ -1,4 +1,4 @@
-"""Operations on the channels of a graph, one method each: linear maps, sums and products, norms."""
+"""Operations on the channels of a graph, one method each: linear maps, sums and products."""
 
 import operator
 from collections.abc import Mapping
@@ -143,7 +143,8 @@ class Maps:
             stop(self.given, one)
             return still(self.node)
         if isinstance(other, int | float):
-            self.given.kind(ids_of(one.first.unique()), "still")
+            # Such as 1 + a: a bias may give back what a scale of the sum asks of the number, which no rule says.
+            stop(self.given, one, is_unruled=True)
             return one
         first = one.first.expand(self.shape)
         if isinstance(other, WeightAxes):
@@ -186,21 +187,28 @@ class Maps:
             return replace(one, squared=True)
         names = ["self", "other"]
         for weight, data in ((one, other), (other, one)):
-            if isinstance(weight, WeightAxes) and isinstance(data, Data) and self._is_vector(self.node_shape(weight)):
+            is_moved = isinstance(weight, WeightAxes) and isinstance(data, Data) and not data.constant
+            if is_moved and self._is_vector(self.node_shape(weight)):
                 return self._scaled(weight)
         if not isinstance(one, Entries):
             one, other = other, one
             names.reverse()
         if not isinstance(one, Entries) or one.squared:
             raise NoRequirement
-        first = one.first.expand(self.shape)
         if other is None or isinstance(other, int | float):
             return one
-        if isinstance(other, WeightAxes):
-            return self._gained(one, first, other, self.node_shape(other))
+        if self.node.meta["val"].is_complex():
+            return self._turned_pairs(one, other)
+        first = one.first.expand(self.shape)
         varies = varies_along(first)
-        shape = self._shape_of(names[1])
+        shape = self._shape_before_copies(names[1])
         shape = (1,) * (len(self.shape) - len(shape)) + shape
+        if isinstance(other, WeightAxes):
+            along_tokens = any(size > 1 and not is_varying for size, is_varying in zip(shape, varies, strict=True))
+            if not along_tokens or shape[-1] == 1:
+                return self._gained(one, first, other, self.node_shape(other))
+            self.given.frozen.add(other.name)  # angles by position from a table: constants while it stays
+            other = Data(True)
         differs = any(size > 1 and is_varying for size, is_varying in zip(shape, varies, strict=True))
         if isinstance(other, Data):
             # One channel alone, as of a pair that is rotated by position: no other is beside it, but its factor tells it apart.
@@ -238,6 +246,21 @@ class Maps:
             else:  # gates of several heads that share their values: each has its place
                 self.given.pinned += [pairs[:, 0], pairs[:, 1]]
         return Entries(kept)
+
+    def _turned_pairs(self, one: Entries, other: Any) -> Entries:
+        """Complex numbers times constants: each part of a pair has the other beside it, as in a rotation by position."""
+        is_known = isinstance(other, Data) and other.constant
+        if not is_known or not one.plain or one.second is not None or one.first.shape[:-1] != self.shape:
+            raise NoRequirement
+        self.given.pinned.append(ids_of(one.first.unique()))
+        return Entries(one.first, one.first.flip(-1), False)
+
+    def _shape_before_copies(self, name: str) -> tuple[int, ...]:
+        """The shape of an argument before its numbers were copied along axes, as a norm's length often is."""
+        node: Any = self.named[name]
+        while isinstance(node, fx.Node) and operation(node.target) in ("expand", "broadcast_to"):
+            node = node.args[0]
+        return tuple(node.meta["val"].shape) if isinstance(node, fx.Node) else ()
 
     def _maker(self, name: str) -> "fx.Node | None":
         """The operation that makes an argument's numbers, if nothing else reads them."""
@@ -341,60 +364,3 @@ class Maps:
         self.given.images.update(made.tolist())
         place = torch.searchsorted(channels, state.first.clamp(min=0).contiguous())
         return Entries(torch.where(state.first == NOBODY, NOBODY, torch.from_numpy(made)[place]))
-
-    # norms
-
-    def _reduced(self) -> Any:
-        state = self._of("self")
-        if isinstance(state, Entries) and state.squared:
-            return self._length(replace(state, squared=False), self.named.get("dim"))
-        entries = self._entries("self")
-        dims = self.named.get("dim")
-        if dims is None:
-            raise NoRequirement
-        axes = [axis % entries.first.dim() for axis in (dims if isinstance(dims, list | tuple) else [dims])]
-        if any(varies_along(entries.first)[axis] for axis in axes):
-            raise NoRequirement
-        keep = bool(self.named.get("keepdim", False))
-        first = entries.first
-        for axis in sorted(axes, reverse=True):
-            first = first.narrow(axis, 0, 1) if keep else first.select(axis, 0)
-        return Entries(first, None, entries.plain)
-
-    def _length(self, state: Entries, dims: Any) -> Data:
-        # A rotation by position keeps lengths.
-        if dims is None or (not state.plain and state.second is None):
-            raise NoRequirement
-        axes = [axis % state.first.dim() for axis in (dims if isinstance(dims, list | tuple) else [dims])]
-        self._rotates(state.first, axes, "rotation")
-        return Data(False)
-
-    def _rotates(self, first: Tensor, axes: list[int], kind: Any) -> None:
-        rest = [axis for axis in range(first.dim()) if axis not in axes]
-        token = of_one_token(first).permute(*rest, *axes)
-        lead = int(np.prod(token.shape[: len(rest)], dtype=np.int64))
-        flat = token.reshape(lead, -1)
-        self.given.together(ids_of(flat), np.repeat(np.arange(lead), flat.shape[1]))
-        self.given.kind(ids_of(flat), kind)
-
-    def _norm(self, kind: Any) -> Entries:
-        if len(self.named["normalized_shape"]) != 1:
-            raise NoRequirement
-        if isinstance(self._of("input"), Data):  # its gain and shift can be moved all the same
-            channels = self.given.fresh(self.shape[-1])
-            self.given.kind(channels, "still")
-            made = Entries(torch.from_numpy(channels).expand(self.shape))
-        else:
-            made = self._entries("input")
-            if not made.plain and (made.second is None or self._of("bias") is not None):
-                raise NoRequirement
-            self._rotates(made.first, [made.first.dim() - 1], kind)
-        for name in ("weight", "bias"):
-            parameter = self._of(name)
-            if isinstance(parameter, WeightAxes):
-                if name == "weight":
-                    made = self._gained(made, made.first, parameter, self.shape[-1:])
-                else:
-                    token = made.first.reshape(-1, made.first.shape[-1])[0]
-                    self.given.uses.append(AxisUse(parameter.name, parameter.axes[0], ids_of(token).copy(), dual=False))
-        return made

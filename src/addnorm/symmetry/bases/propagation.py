@@ -71,7 +71,12 @@ def cells(program: Program, stay: Collection[str] = ()) -> Cells:
         except NoRequirement:
             for each in node.all_input_nodes:
                 stop(given, states[each], is_unruled=operation(node.target) not in _RIGID)
-            states[node] = still(node)
+            # What weights and constants make is a constant while the weights stay, such as angles of learned frequencies.
+            read = [states[each] for each in node.all_input_nodes]
+            is_constant = all(isinstance(each, WeightAxes) or getattr(each, "constant", False) for each in read)
+            states[node] = (
+                Data(True) if read and is_constant and isinstance(node.meta.get("val"), Tensor) else still(node)
+            )
     for node in program.observed:
         stop(given, states[node])
     return solved(given)
@@ -105,6 +110,8 @@ class Operation(Convolutions):
             "mul": self._product,
             "div": self._quotient,
             "neg": lambda: replace(self._entries("self"), plain=False),
+            "view_as_complex": lambda: self._entries("self"),  # the axis of both parts stays in the state
+            "view_as_real": lambda: self._entries("self"),
             "relu": self._relu,
             "square": lambda: replace(self._entries("self"), squared=True),
             "mean": self._reduced,

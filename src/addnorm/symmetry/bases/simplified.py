@@ -102,6 +102,8 @@ class _Written:
     def _einsum(self) -> None:
         given = arguments(self.node)
         tensors = given["tensors"]
+        if len(tensors) != 2:
+            return
         try:
             (first, second), out = letters_of(given["equation"], [len(_shape(each)) for each in tensors])
         except NoRule:
@@ -113,6 +115,10 @@ class _Written:
         )
         whole = {*shared, *rows, *columns}
         if len(inner) != 1 or whole != {*out} or len(set(first)) < len(first) or len(set(second)) < len(second):
+            return
+        if shared and not (
+            rows and columns
+        ):  # a vector of each place, as of a query that reads the state of linear attention
             return
         if first[-1] == second[-1]:
             # Queries and keys: places stand last in the scores.

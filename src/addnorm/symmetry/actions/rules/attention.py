@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from addnorm.symmetry.actions.call import Call, Operand, require_value, rule
-from addnorm.symmetry.actions.equations import ZERO, Numbers, product_terms
+from addnorm.symmetry.actions.equations import ZERO, Ids, Numbers, negative, product_terms
 from addnorm.symmetry.actions.rules.linear import mapped, mapped_by_group, transposed
+from addnorm.symmetry.actions.rules.pointwise import MASKED
 from addnorm.symmetry.actions.rules.products import scaled
 from addnorm.symmetry.actions.rules.shapes import still_vector
 from addnorm.symmetry.actions.rules.sums import shifted
@@ -20,8 +21,6 @@ from addnorm.symmetry.actions.values import Fixed, FreeShift, Space, State, Valu
 
 _KINDS = 64
 """Largest number of kinds of places in one row of keys or values."""
-_MASKED = -1e4
-"""Scores below this have no weight."""
 _SUM = 1e-9
 """Weights sum to one up to this."""
 
@@ -55,7 +54,7 @@ def attention(call: Call) -> State:
 def _level(system: System, mask: Weight, number: torch.Tensor) -> None:
     """Require that learned numbers which are added to scores move alike for all keys that are not masked."""
     ids = np.broadcast_to(mask.ids, tuple(number.shape)).reshape(-1, number.shape[-1])
-    seen = (number > _MASKED).numpy().reshape(ids.shape)
+    seen = (number > MASKED).numpy().reshape(ids.shape)
     first = np.take_along_axis(ids, seen.argmax(1)[:, None], 1)
     pairs = np.unique(np.stack([ids[seen], np.broadcast_to(first, ids.shape)[seen]], 1), axis=0)
     system.equal(pairs[:, 0], pairs[:, 1])
@@ -74,8 +73,8 @@ def _columns(value: Value) -> Value:
     return value.rearranged(lambda tensor: tensor.transpose(last - 1, last))
 
 
-def _learned(system: System, weight: Operand) -> Value:
-    """Learned queries [..., head, place, d] as a value; all heads of a place are one vector, of which each has its own part."""
+def learned(system: System, weight: Operand) -> Value:
+    """Learned vectors [..., head, place, d] as a value; all heads of a place are one vector, of which each has its own part."""
     if not isinstance(weight.state, Weight) or weight.number.dim() < 4:
         return from_zero(system, weight)
     heads, depth = weight.number.shape[-3], weight.number.shape[-1]
@@ -93,7 +92,7 @@ def _value(call: Call, operand: Operand) -> Value:
     if isinstance(operand.state, Fixed):
         return still_vector(call, operand)
     if isinstance(operand.state, Weight):
-        return _learned(call.system, operand)
+        return learned(call.system, operand)
     raise NoRule
 
 
@@ -199,11 +198,11 @@ def contraction(system: System, first: Operand, second: Operand) -> State:
         state = require_value(contraction(system, *(_with_heads(each, heads) for each in (first, second))))
         return state.rearranged(lambda tensor: tensor.flatten(0, 1))
     if isinstance(first.state, Weight) and isinstance(second.state, Value) and first.number.dim() >= 3:
-        first = Operand(first.number, _learned(system, first))
+        first = Operand(first.number, learned(system, first))
     if isinstance(first.state, Fixed) and isinstance(second.state, Value) and second.number.dim() >= 3:
         return _mixed(system, first, second)
     if isinstance(first.state, Value) and isinstance(second.state, Value) and first.number.dim() >= 3:
-        return _products(system, first.state, second.state)
+        return (_mixed if _are_places(second.state) else _products)(system, first, second)
     if isinstance(first.state, Value) and isinstance(second.state, Fixed) and second.number.dim() >= 3:
         return _columns(require_value(contraction(system, _turned(second), _turned(first))))
     raise NoRule
@@ -229,20 +228,44 @@ def _with_heads(operand: Operand, heads: int) -> Operand:
     return operand.rearranged(lambda tensor: tensor.unflatten(0, (-1, heads)))
 
 
+def _are_places(value: Value) -> bool:
+    """True if rows are of different data, as values are, and not the numbers of one datum, as in keys that are transposed."""
+    datum = value.datum
+    return bool((datum == datum[..., :1]).all() and (datum != datum[..., :1, :]).any())
+
+
 def _mixed(system: System, weights: Operand, values: Operand) -> State:
     value = require_value(values.state)
     shape = values.number.shape
     lead = torch.broadcast_shapes(weights.number.shape[:-2], shape[:-2])
     total = weights.number.double().sum(-1)
-    if bool(((total - 1).abs() > _SUM).any()):
+    factors = None
+    if isinstance(weights.state, Value):
+        factors = _factors(system, weights.state)
+    if factors is not None or bool(((total - 1).abs() > _SUM).any()):
         rows = unique_rows(value.forms.reshape(-1, value.space.size))
         system.vanish_on(rows, value.space, linear=False)
     heads = int(lead[-1]) if len(lead) > 1 else 1
-    return averaged(system, value, heads, weights.number.shape[-2])
+    return averaged(system, value, heads, weights.number.shape[-2], factors)
 
 
-def averaged(system: System, value: Value, heads: int, places: int) -> Value:
-    """Weighted means over the places of a value [..., head, place, d], with weights of their own per head."""
+def _factors(system: System, weights: Value) -> Ids:
+    """A factor for each head of weights [..., head, row, place] that learned numbers have a part in, such as the differences
+    or mixtures of two heads' softmaxes: any other move of them would be one of the values, too."""
+    system.drop(weights)
+    factors = system.equations.unknowns(weights.shape[-3]) if len(weights.shape) > 2 else system.equations.unknowns(1)
+    by_head = weights.forms if len(weights.shape) > 2 else weights.forms.unsqueeze(-4)
+    for factor, forms in zip(factors, by_head.movedim(-4, 0), strict=True):
+        for form in unique_rows(forms.reshape(-1, weights.space.size)):
+            scale = np.full((weights.space.size, 1), factor), -form[:, None]
+            system.equations.require(product_terms(form[None], weights.space.linear), scale)
+            system.vanish_on(form[None], weights.space, linear=False)
+    return factors
+
+
+def averaged(system: System, value: Value, heads: int, places: int, factors: Ids | None = None) -> Value:
+    """Weighted means over the places of a value [..., head, place, d], with weights of their own per head, which may move by a
+    factor each."""
     system.drop(value)
     forms = per_head(value, heads)
     value.space.roles.add("value")
@@ -256,7 +279,12 @@ def averaged(system: System, value: Value, heads: int, places: int) -> Value:
     for head, kinds in enumerate(forms):
         part = slice(head * depth, head * depth + depth)
         for form in kinds:
-            system.intertwine(linear[part, part], form, value.space.linear)
+            if factors is None:
+                system.intertwine(linear[part, part], form, value.space.linear)
+            else:
+                moved = negative(product_terms(linear[part, part], form))
+                scale = np.full((form.size, 1), factors[head % len(factors)]), form.reshape(-1, 1)
+                system.equations.require(product_terms(form, value.space.linear), moved, scale)
             system.equal(space.shift[part], system.image(form, value.space.shift))
     batch = value.datum.shape[:-3] if value.datum.dim() > 3 else value.datum.shape[:-2]
     datum = system.new_data(*batch, places)
@@ -267,7 +295,8 @@ def averaged(system: System, value: Value, heads: int, places: int) -> Value:
     return Value(space, made[0].expand(*batch, places, depth, size), datum.unsqueeze(-1).expand(*batch, places, depth))
 
 
-def _products(system: System, query: Value, transposed_key: Value) -> Value:
+def _products(system: System, first: Operand, second: Operand) -> Value:
+    query, transposed_key = require_value(first.state), require_value(second.state)
     key = Value(transposed_key.space, transposed_key.forms.transpose(-3, -2), transposed_key.datum.transpose(-2, -1))
     system.drop(query)
     system.drop(transposed_key)
@@ -337,36 +366,3 @@ def normalised(system: System, value: Value, axis: int) -> None:
     steps = unique_rows(value.forms.diff(dim=axis).reshape(-1, size))
     if len(steps):
         system.vanish_on(steps, value.space, linear=False)
-
-
-@rule("gt", "ge", "lt", "le", "eq", "ne", "isinf", "isnan", "isfinite")
-def compared(call: Call) -> State:
-    """The mask of learned numbers, which no move of them changes. Other comparisons may change along a move."""
-    if any(not isinstance(each.state, Weight | Fixed) for each in call.operands()):
-        raise NoRule
-    if "other" in call.named and not bool((call.operand("other").number <= _MASKED).all()):
-        raise NoRule
-    return Fixed(constant=True)
-
-
-@rule("masked_fill", "where")
-def masked(call: Call) -> State:
-    """Entries replaced by a constant so low that the softmax which reads them ignores it."""
-    if call.name == "where":
-        condition, kept, other = call.operand("condition"), call.operand("self"), call.operand("other")
-        if isinstance(other.state, Value):
-            kept, other, condition = other, kept, Operand(~condition.number, condition.state)
-    else:
-        given = call.operand("mask")
-        condition, kept, other = Operand(~given.number, given.state), call.operand("self"), call.operand("value")
-    value = kept.state
-    if isinstance(value, Weight) and condition.constant and other.constant:
-        # A bias with the mask in it: what is masked does not move.
-        live = np.broadcast_to(condition.number.numpy(), tuple(call.result.shape))
-        return Weight(np.where(live, np.broadcast_to(value.ids, live.shape), ZERO))
-    if not isinstance(value, Value) or not condition.constant or not other.constant:
-        raise NoRule
-    used = other.number.expand(call.result.shape)[~condition.number.expand(call.result.shape)]
-    if not used.numel() or (call.system.only_softmax and bool((used <= _MASKED).all())):
-        return value
-    raise NoRule

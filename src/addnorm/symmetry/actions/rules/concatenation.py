@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from addnorm.symmetry.actions.call import Call, Operand, rule
-from addnorm.symmetry.actions.rules.attention import from_zero
+from addnorm.symmetry.actions.rules.attention import learned
 from addnorm.symmetry.actions.rules.products import spread
 from addnorm.symmetry.actions.rules.shapes import still_vector
 from addnorm.symmetry.actions.system import NoRule
@@ -109,7 +109,8 @@ def _as_value(call: Call, operand: Operand) -> Value:
     if isinstance(state, Value):
         return state
     if isinstance(state, Weight) and shape[-1:] > (1,):
-        return from_zero(call.system, operand)  # so a class token turns with the stream that it joins
+        # So a class token turns with the stream that it joins, and a learned key with those of the tokens.
+        return learned(call.system, operand)
     if isinstance(state, Weight):
         ids, place = torch.from_numpy(state.ids).unique(return_inverse=True)
         space = call.system.space(len(ids), shift=ids.numpy(), linear=call.system.still(len(ids)).linear)

@@ -1,36 +1,47 @@
-"""Einstein sums of two tensors, by products, sums and linear maps."""
+"""Einstein sums, two tensors at a time, by products, sums and linear maps."""
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from addnorm.symmetry.actions.call import Call, Operand, require_value, rule
 from addnorm.symmetry.actions.rules.attention import contraction
-from addnorm.symmetry.actions.rules.linear import mapped, mapped_by_group
+from addnorm.symmetry.actions.rules.linear import mapped, mapped_by_group, repeated_inside
 from addnorm.symmetry.actions.rules.norms import summed_over
 from addnorm.symmetry.actions.rules.products import times
 from addnorm.symmetry.actions.system import NoRule, System
-from addnorm.symmetry.actions.values import Fixed, State, Value, Weight
+from addnorm.symmetry.actions.values import NOWHERE, Fixed, State, Value, Weight
 
 
 @rule("einsum")
 def einsum(call: Call) -> State:
-    """A product of two tensors, summed over the axes that the result lacks."""
+    """A product of tensors, summed over the axes that the result lacks; weights come last, so that each is a linear map."""
     parts: list[Operand] = list(call.named["tensors"])
     axes, out = letters_of(str(call.named["equation"]), [each.number.dim() for each in parts])
+    order = sorted(range(len(parts)), key=lambda at: isinstance(parts[at].state, Weight))
+    parts, axes = [parts[at] for at in order], [axes[at] for at in order]
+    while len(parts) > 2:
+        still_read = {*out, *"".join(axes[2:])}
+        between = "".join(each for each in dict.fromkeys(axes[0] + axes[1]) if each in still_read)
+        are_fixed = all(isinstance(each.state, Fixed) for each in parts[:2])
+        state = Fixed(constant=False) if are_fixed else einsum_of(call, parts[:2], axes[:2], between)
+        equation = f"{axes[0]},{axes[1]}->{between}"
+        number = torch.einsum(equation, *(each.number.double() for each in parts[:2]))
+        parts, axes = [Operand(number, state), *parts[2:]], [between, *axes[2:]]
     return einsum_of(call, parts, axes, out)
 
 
 def letters_of(equation: str, dims: Sequence[int]) -> tuple[list[str], str]:
-    """A letter for each axis of two tensors, and of their product.
+    """A letter for each axis of two tensors or more, and of their product.
 
     Raises:
-        NoRule: the equation has other than two tensors, or no result.
+        NoRule: the equation has another number of tensors, or no result.
     """
     left, _, out = equation.replace(" ", "").partition("->")
     names = left.split(",")
-    if len(dims) != 2 or len(names) != 2 or not out:
+    if len(dims) < 2 or len(names) != len(dims) or not out:
         raise NoRule
     more = [count - len(name.replace("...", "")) for count, name in zip(dims, names, strict=True)]
     hidden = "".join(chr(ord("A") + at) for at in range(max(more)))
@@ -75,12 +86,27 @@ def _by_weight(system: System, weight: Operand, letters: str, other: Operand, ot
     if groups:
         return _by_groups(system, weight, letters, other, others, out, groups)
     rest = "".join(each for each in others if each not in columns)
-    at, laid = len(rest), arranged(weight, letters, rows + columns)
-    sizes = laid.number.shape[: len(rows)]
+    inner = "".join(each for each in rest if each in out and each not in _axes_of_data(other, others))
+    inner = inner if _are_streams(other, others, columns, inner) else ""
+    rest = "".join(each for each in rest if each not in inner)
+    laid = arranged(weight, letters, rows + columns)
+    sizes, count = laid.number.shape[: len(rows)], len(rest)
     matrix = laid.rearranged(lambda tensor: tensor.reshape(sizes.numel(), -1))
-    data = arranged(other, others, rest + columns).rearranged(lambda tensor: tensor.flatten(at, at + len(columns) - 1))
-    made = mapped(system, data, matrix, None).rearranged(lambda tensor: tensor.unflatten(at, sizes))
-    return arranged(Operand(made.datum, made), rest + rows, out).state
+    data = arranged(other, others, rest + columns + inner)
+    of_inner = data.number.shape[count + len(columns) :]
+    data = data.rearranged(lambda tensor: tensor.flatten(count, count + len(columns + inner) - 1))
+    made = mapped(system, data, repeated_inside(matrix, of_inner.numel()), None)
+    made = made.rearranged(lambda tensor: tensor.unflatten(count, (*sizes, *of_inner)))
+    return arranged(Operand(made.datum, made), rest + rows + inner, out).state
+
+
+def _are_streams(operand: Operand, letters: str, columns: str, inner: str) -> bool:
+    """True if a weight mixes few copies of many numbers of one datum, as of streams: then an action may mix these numbers, and
+    the map is W ⊗ I. One matrix for all heads is as well, but there each head may have free shifts of its own."""
+    if not isinstance(operand.state, Value) or bool((operand.state.datum == NOWHERE).any()):
+        return False
+    sizes = [np.prod([operand.number.shape[letters.index(each)] for each in which]) for which in (columns, inner)]
+    return bool(sizes[0] < sizes[1]) and not set(columns) & set(_axes_of_data(operand, letters))
 
 
 def _by_groups(

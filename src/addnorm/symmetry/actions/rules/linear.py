@@ -99,11 +99,10 @@ def mapped_by_group(system: System, data: Operand, weight: Operand) -> Value:
     """
     groups, size, made = weight.number.shape
     state = data.state
-    if not isinstance(state, Value) or data.number.shape[-3] != groups:
+    if not isinstance(state, Value | Fixed) or data.number.shape[-3] != groups:
         raise NoRule
     last = data.number.dim() - 1
-    first = state.datum.narrow(last - 2, 0, 1)
-    if bool((state.datum != first).any()):
+    if isinstance(state, Value) and bool((state.datum != state.datum.narrow(last - 2, 0, 1)).any()):
         raise NoRule
     joined = data.rearranged(lambda tensor: tensor.transpose(last - 2, last - 1).flatten(last - 1, last))
     wide, names = (
@@ -116,6 +115,18 @@ def mapped_by_group(system: System, data: Operand, weight: Operand) -> Value:
     matrix = Operand(wide.reshape(groups * made, -1), Weight(names.reshape(groups * made, -1)))
     value = mapped(system, joined, matrix, None)
     return value.rearranged(lambda tensor: tensor.unflatten(last - 1, (groups, made)).transpose(last - 2, last - 1))
+
+
+def repeated_inside(weight: Operand, count: int) -> Operand:
+    """W ⊗ I of a matrix: each of its numbers times the unit matrix of a size."""
+    if count == 1:
+        return weight
+    (rows, columns), ids = weight.number.shape, weight_ids(weight)
+    wide = torch.kron(weight.number.double(), torch.eye(count, dtype=torch.float64))
+    names = np.full((rows, count, columns, count), ZERO)
+    for at in range(count):
+        names[:, at, :, at] = ids
+    return Operand(wide, Weight(names.reshape(wide.shape)) if isinstance(weight.state, Weight) else weight.state)
 
 
 def _side_by_side(system: System, value: Value) -> Space:
@@ -333,6 +344,7 @@ __all__ = [
     "linear",
     "mapped",
     "mapped_by_group",
+    "repeated_inside",
     "transposed",
     "weight_ids",
     "with_one_constant",

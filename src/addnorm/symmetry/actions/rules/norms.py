@@ -16,7 +16,7 @@ from addnorm.symmetry.actions.rules.pointwise import power
 from addnorm.symmetry.actions.rules.products import gained, product, scaled, spread
 from addnorm.symmetry.actions.rules.shapes import still_vector
 from addnorm.symmetry.actions.rules.sums import combined, shifted
-from addnorm.symmetry.actions.system import NoRule, System, by_datum, renumbered
+from addnorm.symmetry.actions.system import NoRule, System, by_datum, renumbered, unique_rows
 from addnorm.symmetry.actions.values import NOWHERE, Fixed, FreeShift, Square, State, Value
 
 _POOLING = frozenset({"adaptive_avg_pool1d", "adaptive_avg_pool2d", "_adaptive_avg_pool2d"})
@@ -100,6 +100,25 @@ def _reduced(system: System, value: Value, axis: int, keep: bool, *, is_mean: bo
         made = Value(value.space, form, first + system.data, free)
         system.data += int(first.max()) + 1
     return made if keep else made.rearranged(lambda tensor: tensor.squeeze(axis))
+
+
+@rule("cumsum")
+def cumulated(call: Call) -> State:
+    """Sums up to each place, as over the tokens in linear attention."""
+    system, value = call.system, require_value(call.operand("self").state)
+    axis = int(call.named["dim"]) % value.datum.dim()
+    system.drop(value)
+    if bool((value.datum == value.datum.narrow(axis, 0, 1)).all()):
+        return Value(value.space, value.forms.cumsum(axis), value.datum)
+    form, weights = _common_form(value, axis)
+    if bool((weights != 1).any()):
+        raise NoRule
+    # As many shifts as there are places before would add up.
+    system.vanish_on(unique_rows(form.reshape(-1, value.space.size)), value.space, linear=False)
+    value.space.roles.add("value")
+    datum = value.datum + system.data
+    system.data += int(value.datum.max()) + 1
+    return Value(value.space, value.forms, datum)
 
 
 def _common_form(value: Value, axis: int) -> tuple[Tensor, Tensor]:
@@ -221,6 +240,29 @@ def layer_norm(call: Call) -> State:
     weight, bias = call.optional("weight"), call.optional("bias")
     made = gained(system, made, weight) if weight is not None else made
     return shifted(system, made, bias) if bias is not None else made
+
+
+@rule("group_norm", "native_group_norm")
+def group_norm(call: Call) -> State:
+    """A layer norm over the numbers of a group of channels, axis 1, at all places: of what it reads only shifts may move that
+    are equal in a group."""
+    operand = call.operand("input")
+    value = _vectors(replace(call, named={**call.named, "input": operand.rearranged(lambda each: each.movedim(1, -1))}))
+    system, groups = call.system, int(call.named.get("num_groups") or call.named["group"])
+    for each in value.free:
+        system.equations.vanish(each.sources)
+    value = system.whole(value.with_free(()))
+    size = value.space.size
+    system.vanish_on(np.eye(size), value.space, shift=False)
+    first = np.arange(size) // (size // groups) * (size // groups)
+    system.equal(value.space.shift, value.space.shift[first])
+    made = still_vector(call, Operand(operand.number.movedim(1, -1), Fixed(constant=False)))
+    made.space.roles.add("norm")
+    weight, bias = call.optional("weight"), call.optional("bias")
+    made = gained(system, made, weight) if weight is not None else made
+    made = shifted(system, made, bias) if bias is not None else made
+    result = made.rearranged(lambda tensor: tensor.movedim(-1, 1))
+    return result if call.name == "group_norm" else (result, Fixed(constant=False), Fixed(constant=False))
 
 
 @rule("batch_norm", "_native_batch_norm_legit_no_training")

@@ -1,12 +1,14 @@
-"""Functions of single entries. A homogeneous one, f(c x) = c^p f(x), keeps an action that scales entries: A' = p A."""
+"""Functions of single entries; masks. A homogeneous one, f(c x) = c^p f(x), keeps an action that scales entries: A' = p A."""
 
 import numpy as np
 
-from addnorm.symmetry.actions.call import Call, rule
+from addnorm.symmetry.actions.call import Call, Operand, rule
 from addnorm.symmetry.actions.equations import ZERO
 from addnorm.symmetry.actions.system import NoRule, System, by_datum, renumbered
-from addnorm.symmetry.actions.values import Square, State, Value
+from addnorm.symmetry.actions.values import Fixed, Square, State, Value, Weight
 
+MASKED = -1e4
+"""Scores below this have no weight."""
 _NO_LENGTH = 1e-10
 """Smaller lengths are those of zeros."""
 _DEGREES = {"relu": 1.0, "abs": 1.0, "leaky_relu": 1.0, "sqrt": 0.5, "rsqrt": -0.5, "reciprocal": -1.0, "square": 2.0}
@@ -34,9 +36,16 @@ def clamped(call: Call) -> State:
         raise NoRule
     if all(each is None or (isinstance(each, int | float) and not each) for each in (low, high)):
         return power(call.system, state, 1.0)
-    if "length" in state.space.roles and high is None and isinstance(low, float) and low <= _NO_LENGTH:
+    if "length" in state.space.roles and never_bounds(call):
         return state
     raise NoRule
+
+
+def never_bounds(call: Call) -> bool:
+    """True for a bound from below, such as an eps, that none but zeros of lengths reach."""
+    low, high, number = call.named.get("min"), call.named.get("max"), call.operand("self").number
+    is_low = call.name != "clamp_max" and high is None and isinstance(low, float) and 0 < low <= _NO_LENGTH
+    return is_low and bool((number > _NO_LENGTH).all())
 
 
 @rule("pow")
@@ -74,3 +83,36 @@ def power(system: System, value: Value, degree: float) -> Value:
         before.roles.add("unit")
         space.roles.add("unit")
     return renumbered(value.with_free(()), space, by_datum(value)[0])
+
+
+@rule("gt", "ge", "lt", "le", "eq", "ne", "isinf", "isnan", "isfinite")
+def compared(call: Call) -> State:
+    """The mask of learned numbers, which no move of them changes. Other comparisons may change along a move."""
+    if any(not isinstance(each.state, Weight | Fixed) for each in call.operands()):
+        raise NoRule
+    if "other" in call.named and not bool((call.operand("other").number <= MASKED).all()):
+        raise NoRule
+    return Fixed(constant=True)
+
+
+@rule("masked_fill", "where")
+def masked(call: Call) -> State:
+    """Entries replaced by a constant so low that the softmax which reads them ignores it."""
+    if call.name == "where":
+        condition, kept, other = call.operand("condition"), call.operand("self"), call.operand("other")
+        if isinstance(other.state, Value):
+            kept, other, condition = other, kept, Operand(~condition.number, condition.state)
+    else:
+        given = call.operand("mask")
+        condition, kept, other = Operand(~given.number, given.state), call.operand("self"), call.operand("value")
+    value = kept.state
+    if isinstance(value, Weight) and condition.constant and other.constant:
+        # A bias with the mask in it: what is masked does not move.
+        live = np.broadcast_to(condition.number.numpy(), tuple(call.result.shape))
+        return Weight(np.where(live, np.broadcast_to(value.ids, live.shape), ZERO))
+    if not isinstance(value, Value) or not condition.constant or not other.constant:
+        raise NoRule
+    used = other.number.expand(call.result.shape)[~condition.number.expand(call.result.shape)]
+    if not used.numel() or (call.system.only_softmax and bool((used <= MASKED).all())):
+        return value
+    raise NoRule

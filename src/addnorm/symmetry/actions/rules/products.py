@@ -17,7 +17,7 @@ from addnorm.symmetry.actions.system import (
     uncopied,
 )
 from addnorm.symmetry.actions.uses import GainUse
-from addnorm.symmetry.actions.values import Fixed, FreeShift, State, Value, Weight
+from addnorm.symmetry.actions.values import NOWHERE, Fixed, FreeShift, State, Value, Weight
 
 
 def spread(state: State, shape: torch.Size) -> Value:
@@ -49,7 +49,58 @@ def scaled(value: Value, numbers: Tensor) -> Value:
 @rule("mul", "mul_")
 def multiplied(call: Call) -> State:
     """a b."""
-    return times(call, call.operand("self"), call.operand("other"), call.result.shape)
+    one, other = call.operand("self"), call.operand("other")
+    return _turned(call, one, other) if call.result.is_complex() else times(call, one, other, call.result.shape)
+
+
+@rule("view_as_complex")
+def paired(call: Call) -> State:
+    """Pairs of numbers as complex ones, of which the state is that of both parts."""
+    value = call.operand("self").state
+    if not isinstance(value, Value):
+        raise NoRule
+    call.system.drop(value)
+    return tuple(
+        Value(value.space, forms, datum)
+        for forms, datum in zip(value.forms.unbind(-2), value.datum.unbind(-1), strict=True)
+    )
+
+
+@rule("view_as_real")
+def unpaired(call: Call) -> State:
+    """Complex numbers as pairs."""
+    real, imaginary = _parts(call.operand("self"))
+    forms, datum = torch.stack([real.forms, imaginary.forms], -2), torch.stack([real.datum, imaginary.datum], -1)
+    return Value(real.space, forms, datum)
+
+
+def _turned(call: Call, one: Operand, other: Operand) -> State:
+    """Complex numbers times constants, as a rotation by position is often written."""
+    if isinstance(other.state, tuple):
+        one, other = other, one
+    if not other.constant:
+        raise NoRule
+    real, imaginary = (spread(each, call.result.shape) for each in _parts(one))
+    if not torch.equal(real.datum, imaginary.datum):
+        raise NoRule
+    factor = torch.view_as_real(other.number.to(torch.complex128).expand(call.result.shape).contiguous())
+    cosine, sine = factor[..., 0, None], factor[..., 1, None]
+    return (
+        Value(real.space, real.forms * cosine - imaginary.forms * sine, real.datum),
+        Value(real.space, real.forms * sine + imaginary.forms * cosine, real.datum),
+    )
+
+
+def _parts(operand: Operand) -> tuple[Value, Value]:
+    """The real and the imaginary part of complex numbers.
+
+    Raises:
+        NoRule: they are none, or of different vectors.
+    """
+    match operand.state:
+        case (Value() as real, Value() as imaginary) if operand.number.is_complex() and real.space is imaginary.space:
+            return real, imaginary
+    raise NoRule
 
 
 @rule("neg")
@@ -86,11 +137,25 @@ def times(call: Call, first: Operand, second: Operand, shape: torch.Size) -> Sta
     if second.constant:
         return scaled(value, second.number)
     if isinstance(second.state, Weight):
+        if call.system.is_rotating and _differs_by_datum(value, second):
+            # Angles by position from a table, as constants: products with moving ones would have actions of their own, which
+            # the two products that a rotation sums must not.
+            call.system.equations.vanish(second.state.ids)
+            return scaled(value, second.number)
         return gained(call.system, value, second)
     # What is broadcast becomes a space of its own before it is copied.
     other = second.state if isinstance(second.state, Value) else None
     own = second.number.shape if other is not None else _varying(second.number)
     return product(call.system, first.state, other, own, shape)
+
+
+def _differs_by_datum(value: Value, weight: Operand) -> bool:
+    """True if a weight has several numbers for the entries of one datum, and others at the next."""
+    if bool((value.datum == NOWHERE).any()):
+        return False
+    members, _ = by_datum(value)
+    ids = np.broadcast_to(weight_ids(weight), tuple(value.shape)).reshape(-1)[members.numpy()]
+    return bool((ids != ids[:1]).any() and (ids != ids[:, :1]).any())
 
 
 def _varying(number: Tensor) -> torch.Size:
@@ -174,7 +239,7 @@ def product(
         if bool((places != places[:1]).any()):
             raise NoRule
         actions.append(_acting(system, value, places[0].numpy(), kept))
-        if not kept.all() and size > 1:
+        if not kept.all() and size > 1 and "length" not in value.space.roles:
             value.space.roles.add("unit")
             space.roles.add("unit")
     space.linear[:] = actions[0] if len(actions) == 1 else _total(system, actions)
