@@ -134,6 +134,21 @@ class Linear(Attention):
         return torch.einsum("bhtd,bhtde->bhte", q, state) / torch.einsum("bhtd,bhtd->bht", q, k.cumsum(2))[..., None]
 
 
+class Retention(Attention):
+    """As RetNet: scores that decay with the distance, without a softmax, and a norm of each head's result by a group norm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.groups = nn.GroupNorm(2, WIDTH, eps=1e-3)
+
+    def averaged(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        places = torch.arange(q.shape[-2], dtype=q.dtype)
+        decay = torch.tensor([[[0.9]], [[0.8]]], dtype=q.dtype) ** (places[:, None] - places).clamp(min=0)
+        rows = ((q @ k.transpose(-1, -2) * decay.tril()) @ v).transpose(1, 2)
+        normed = self.groups(rows.reshape(-1, WIDTH)).reshape(rows.shape)
+        return normed.transpose(1, 2)
+
+
 class Adapted(nn.Module):
     """A matrix with an adapter of rank two beside it."""
 
@@ -196,3 +211,11 @@ def test_what_the_canonical_form_leaves_is_named(cls: type[Attention]) -> None:
     assert sum(families.values()) - sum(freedom_of(model, TOKENS).used().values()) == left
     assert bool(representative.stays) or not left
     assert equal_up_to(model, random_moves(model, TOKENS).model, TOKENS).equal
+
+
+def test_what_a_norm_of_each_head_removes_is_free_in_the_values() -> None:
+    counted = addnorm.symmetries(made(Retention), TOKENS, points=1)
+    assert (counted.unexplained, counted.refuted) == ((), ())
+    # Gains of three norms; queries and keys, and each head's scores against its values; the stream; rotations of each head's
+    # values that keep their mean; this mean in eight columns of the values, and what eight rows of the output read along it.
+    assert counted.explained == 3 * 8 + (32 + 2) + 28 + 2 * 3 + 2 * 8 + 2 * 8

@@ -266,7 +266,7 @@ def _factors(system: System, weights: Value) -> Ids:
 def averaged(system: System, value: Value, heads: int, places: int, factors: Ids | None = None) -> Value:
     """Weighted means over the places of a value [..., head, place, d], with weights of their own per head, which may move by a
     factor each."""
-    system.drop(value)
+    free = _free_of_means(system, value, heads, places)
     forms = per_head(value, heads)
     value.space.roles.add("value")
     depth = forms[0][0].shape[0]
@@ -291,8 +291,26 @@ def averaged(system: System, value: Value, heads: int, places: int, factors: Ids
     made: Tensor = torch.eye(size, dtype=torch.float64).reshape(heads, 1, depth, size)
     if value.datum.dim() > 3:
         made = made.expand(*batch, heads, places, depth, size)
-        return Value(space, made, datum.unsqueeze(-2).unsqueeze(-1).expand(*batch, heads, places, depth))
+        return Value(space, made, datum.unsqueeze(-2).unsqueeze(-1).expand(*batch, heads, places, depth), free)
     return Value(space, made[0].expand(*batch, places, depth, size), datum.unsqueeze(-1).expand(*batch, places, depth))
+
+
+def _free_of_means(system: System, value: Value, heads: int, places: int) -> tuple[FreeShift, ...]:
+    """The free shifts of weighted means over places [..., head, place, d]: of any number at each place, any at each mean."""
+    made = []
+    for each in value.free:
+        first = each.direction[..., :1, :]
+        if each.group.dim() < 4 or bool(
+            (each.group != each.group[..., :1, :, :1]).any() or (each.direction != first).any()
+        ):
+            system.equations.vanish(each.sources)
+            continue
+        shape = (*each.group.shape[:-3], heads, places, each.group.shape[-1])
+        batch = each.group.shape[:-3]
+        group = torch.arange(int(np.prod(batch)) * places).reshape(*batch, 1, places, 1).expand(shape)
+        direction = first.repeat_interleave(heads // first.shape[-3], -3).expand(shape)
+        made.append(FreeShift(group, direction, each.sources))
+    return tuple(made)
 
 
 def _products(system: System, first: Operand, second: Operand) -> Value:

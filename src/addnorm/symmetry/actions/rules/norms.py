@@ -231,38 +231,60 @@ def layer_norm(call: Call) -> State:
     value = _vectors(call)
     if len(call.named["normalized_shape"]) != 1:
         raise NoRule
-    system = call.system
-    for each in value.free:
-        if not _is_level(each.group) or not _is_level(each.direction):
-            system.equations.vanish(each.sources)
-    value = _one_datum_each(system, value.with_free(()))
-    made = _standardised(system, value)
+    system, made = call.system, _of_vectors(call.system, value)
     weight, bias = call.optional("weight"), call.optional("bias")
     made = gained(system, made, weight) if weight is not None else made
     return shifted(system, made, bias) if bias is not None else made
 
 
+def _of_vectors(system: System, value: Value) -> Value:
+    """(x - mean) / sqrt(variance + eps) of each vector along the last axis."""
+    for each in value.free:
+        if not _is_level(each.group) or not _is_level(each.direction):
+            system.equations.vanish(each.sources)
+    return _standardised(system, _one_datum_each(system, value.with_free(())))
+
+
 @rule("group_norm", "native_group_norm")
 def group_norm(call: Call) -> State:
-    """A layer norm over the numbers of a group of channels, axis 1, at all places: of what it reads only shifts may move that
-    are equal in a group."""
-    operand = call.operand("input")
-    value = _vectors(replace(call, named={**call.named, "input": operand.rearranged(lambda each: each.movedim(1, -1))}))
-    system, groups = call.system, int(call.named.get("num_groups") or call.named["group"])
-    for each in value.free:
-        system.equations.vanish(each.sources)
-    value = system.whole(value.with_free(()))
-    size = value.space.size
-    system.vanish_on(np.eye(size), value.space, shift=False)
-    first = np.arange(size) // (size // groups) * (size // groups)
-    system.equal(value.space.shift, value.space.shift[first])
-    made = still_vector(call, Operand(operand.number.movedim(1, -1), Fixed(constant=False)))
-    made.space.roles.add("norm")
+    """A layer norm over the numbers of a group of channels, axis 1, at all places. If there are several, of what it reads only
+    shifts may move that are equal in a group; without places, as behind the heads of a recurrence, each group is a vector."""
+    system, operand = call.system, call.operand("input")
+    groups, count = int(call.named.get("num_groups") or call.named["group"]), operand.number.dim()
+    last = operand.rearranged(lambda each: each.movedim(1, count - 1))
+    value = _vectors(replace(call, named={**call.named, "input": last}))
+    if count == 2 and operand.number.shape[1] > groups:
+        made = _side_by_side(system, [_of_vectors(system, part) for part in _chunks(value, groups)])
+    else:
+        for each in value.free:
+            system.equations.vanish(each.sources)
+        space = system.whole(value.with_free(())).space
+        system.vanish_on(np.eye(space.size), space, shift=False)
+        size = space.size // groups
+        system.equal(space.shift, space.shift[np.arange(space.size) // size * size])
+        made = still_vector(call, Operand(last.number, Fixed(constant=False)))
+        made.space.roles.add("norm")
     weight, bias = call.optional("weight"), call.optional("bias")
     made = gained(system, made, weight) if weight is not None else made
     made = shifted(system, made, bias) if bias is not None else made
-    result = made.rearranged(lambda tensor: tensor.movedim(-1, 1))
+    result = made.rearranged(lambda tensor: tensor.movedim(count - 1, 1))
     return result if call.name == "group_norm" else (result, Fixed(constant=False), Fixed(constant=False))
+
+
+def _chunks(value: Value, count: int) -> list[Value]:
+    """Rows [row, number] in as many parts of equal width."""
+    size = value.shape[1] // count
+    return [value.rearranged(lambda each, at=at: each.narrow(1, at * size, size)) for at in range(count)]  # type: ignore[misc]
+
+
+def _side_by_side(system: System, parts: list[Value]) -> Value:
+    """Rows that are joined again, each a vector of the direct sum of the parts' spaces."""
+    space = system.joined(parts)
+    for at, part in enumerate(parts):
+        own = np.zeros((part.space.size, space.size))
+        own[:, at * part.space.size : (at + 1) * part.space.size] = np.eye(part.space.size)
+        space.nulls += [(null @ own, constant) for null, constant in part.space.nulls]
+    return system.vector(space, system.new_data(parts[0].shape[0]))
 
 
 @rule("batch_norm", "_native_batch_norm_legit_no_training")
