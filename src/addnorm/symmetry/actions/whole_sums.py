@@ -13,6 +13,7 @@ from torch import fx
 
 from addnorm.redundancy.graph.export import Program
 from addnorm.symmetry.actions.call import operation
+from addnorm.symmetry.actions.rewriting import inserted, put_in_place, rewritten
 from addnorm.symmetry.actions.rules.shapes import INDEXING
 
 _COPIES = frozenset({"to", "_to_copy", "alias", "clone", "contiguous"})
@@ -33,7 +34,7 @@ class _Chain:
 def with_joined_maps(program: Program) -> Program:
     """The program with each such sum as one map, by a weight that is computed from the others."""
     weights = _made_of_weights(program)
-    nodes = list(program.nodes)
+    replaced: dict[fx.Node, list[fx.Node]] = {}
     observed = set(program.observed)
 
     def chain(node: Any) -> _Chain:
@@ -63,19 +64,12 @@ def with_joined_maps(program: Program) -> Program:
         same = one.data is other.data and one.matrices and other.matrices and not (one.shift and other.shift)
         if not same or not isinstance(one.data, fx.Node) or one.data.meta["val"].dim() < 2:
             continue
-        made = _written(node, one, other)
+        replaced[node] = made = _written(node, one, other)
         weights.update(made[:-1])
-        made[-1].meta = dict(node.meta)
-        node.replace_all_uses_with(made[-1], delete_user_cb=lambda user: user not in made)  # noqa: B023 - called at once
-        at = nodes.index(node)
-        nodes[at : at + 1] = made
-        observed = {made[-1] if each is node else each for each in observed}
-        program = replace(program, observed=tuple(made[-1] if each is node else each for each in program.observed))
-    needed = set(program.observed)
-    for each in reversed(nodes):
-        if each in needed:
-            needed.update(each.all_input_nodes)
-    return replace(program, nodes=tuple(each for each in nodes if each in needed))
+        if node in observed:
+            observed.add(made[-1])
+        put_in_place(node, made)
+    return rewritten(program, replaced)
 
 
 def rotating_products(program: Program) -> set[fx.Node]:
@@ -123,12 +117,8 @@ def _written(node: fx.Node, one: _Chain, other: _Chain) -> list[fx.Node]:
     aten = torch.ops.aten
 
     def call(target: Any, *given: Any) -> fx.Node:
-        with node.graph.inserting_after(made[-1] if made else node):
-            new = node.graph.call_function(target, given)
-        sizes: Any = fx.node.map_arg(given, lambda each: torch.empty_like(each.meta["val"], device="meta"))
-        new.meta = {**node.meta, "val": target(*sizes)}
-        made.append(new)
-        return new
+        made.append(inserted(made[-1] if made else node, target, *given))
+        return made[-1]
 
     def product(of: _Chain) -> fx.Node:
         laid = [

@@ -14,7 +14,6 @@ that has it as its axis. A gain that is cast before it multiplies is a parameter
 is looked at; the model is not, and certificates compare models.
 """
 
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -22,6 +21,7 @@ from torch import fx
 
 from addnorm.redundancy.graph.export import Program
 from addnorm.symmetry.actions.call import operation
+from addnorm.symmetry.actions.rewriting import inserted, put_in_place, rewritten
 from addnorm.symmetry.actions.rules.einsum import letters_of
 from addnorm.symmetry.actions.rules.shapes import FILLED
 from addnorm.symmetry.actions.system import NoRule
@@ -50,15 +50,9 @@ def simplified(program: Program) -> Program:
             if not made:
                 continue
             made[-1].meta = dict(node.meta)
-        node.replace_all_uses_with(made[-1], delete_user_cb=lambda user: user not in made)  # noqa: B023 - called at once
+        put_in_place(node, made)
         replaced[node] = made
-    observed = tuple(replaced[node][-1] if node in replaced else node for node in program.observed)
-    needed = set(observed)
-    nodes = list(dict.fromkeys(each for node in program.nodes for each in replaced.get(node, [node])))
-    for node in reversed(nodes):
-        if node in needed:
-            needed.update(node.all_input_nodes)
-    return replace(program, nodes=tuple(node for node in nodes if node in needed), observed=observed)
+    return rewritten(program, replaced)
 
 
 class _Written:
@@ -91,13 +85,8 @@ class _Written:
         return self.made
 
     def _call(self, target: Any, *given: Any) -> fx.Node:
-        with self.node.graph.inserting_after(self.made[-1] if self.made else self.node):
-            made = self.node.graph.call_function(target, given)
-        made.meta = {
-            "val": target(*fx.node.map_arg(given, lambda each: torch.empty_like(each.meta["val"], device="meta")))
-        }
-        self.made.append(made)
-        return made
+        self.made.append(inserted(self.made[-1] if self.made else self.node, target, *given))
+        return self.made[-1]
 
     def _einsum(self) -> None:
         given = arguments(self.node)
@@ -116,10 +105,8 @@ class _Written:
         whole = {*shared, *rows, *columns}
         if len(inner) != 1 or whole != {*out} or len(set(first)) < len(first) or len(set(second)) < len(second):
             return
-        if shared and not (
-            rows and columns
-        ):  # a vector of each place, as of a query that reads the state of linear attention
-            return
+        if shared and not (rows and columns):
+            return  # each place has a vector of its own, as a query that reads the state of linear attention
         if first[-1] == second[-1]:
             # Queries and keys: places stand last in the scores.
             rows, columns = ("".join(each for each in out if each in given) for given in (rows, columns))

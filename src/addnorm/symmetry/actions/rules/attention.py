@@ -239,9 +239,7 @@ def _mixed(system: System, weights: Operand, values: Operand) -> State:
     shape = values.number.shape
     lead = torch.broadcast_shapes(weights.number.shape[:-2], shape[:-2])
     total = weights.number.double().sum(-1)
-    factors = None
-    if isinstance(weights.state, Value):
-        factors = _factors(system, weights.state)
+    factors = _factors(system, weights.state) if isinstance(weights.state, Value) else None
     if factors is not None or bool(((total - 1).abs() > _SUM).any()):
         rows = unique_rows(value.forms.reshape(-1, value.space.size))
         system.vanish_on(rows, value.space, linear=False)
@@ -253,9 +251,9 @@ def _factors(system: System, weights: Value) -> Ids:
     """A factor for each head of weights [..., head, row, place] that learned numbers have a part in, such as the differences
     or mixtures of two heads' softmaxes: any other move of them would be one of the values, too."""
     system.drop(weights)
-    factors = system.equations.unknowns(weights.shape[-3]) if len(weights.shape) > 2 else system.equations.unknowns(1)
-    by_head = weights.forms if len(weights.shape) > 2 else weights.forms.unsqueeze(-4)
-    for factor, forms in zip(factors, by_head.movedim(-4, 0), strict=True):
+    by_head = (weights.forms if len(weights.shape) > 2 else weights.forms.unsqueeze(-4)).movedim(-4, 0)
+    factors = system.equations.unknowns(len(by_head))
+    for factor, forms in zip(factors, by_head, strict=True):
         for form in unique_rows(forms.reshape(-1, weights.space.size)):
             scale = np.full((weights.space.size, 1), factor), -form[:, None]
             system.equations.require(product_terms(form[None], weights.space.linear), scale)

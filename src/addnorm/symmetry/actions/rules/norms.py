@@ -254,7 +254,7 @@ def group_norm(call: Call) -> State:
     last = operand.rearranged(lambda each: each.movedim(1, count - 1))
     value = _vectors(replace(call, named={**call.named, "input": last}))
     if count == 2 and operand.number.shape[1] > groups:
-        made = _side_by_side(system, [_of_vectors(system, part) for part in _chunks(value, groups)])
+        made = _joined_rows(system, [_of_vectors(system, part) for part in _chunks(value, groups)])
     else:
         for each in value.free:
             system.equations.vanish(each.sources)
@@ -277,7 +277,7 @@ def _chunks(value: Value, count: int) -> list[Value]:
     return [value.rearranged(lambda each, at=at: each.narrow(1, at * size, size)) for at in range(count)]  # type: ignore[misc]
 
 
-def _side_by_side(system: System, parts: list[Value]) -> Value:
+def _joined_rows(system: System, parts: list[Value]) -> Value:
     """Rows that are joined again, each a vector of the direct sum of the parts' spaces."""
     space = system.joined(parts)
     for at, part in enumerate(parts):

@@ -95,7 +95,7 @@ def _parts(operand: Operand) -> tuple[Value, Value]:
     """The real and the imaginary part of complex numbers.
 
     Raises:
-        NoRule: they are none, or of different vectors.
+        NoRule: the operand holds no complex numbers, or its parts are of different vectors.
     """
     match operand.state:
         case (Value() as real, Value() as imaginary) if operand.number.is_complex() and real.space is imaginary.space:
