@@ -14,6 +14,7 @@ from addnorm.reporting.sections.cost import costs
 from addnorm.reporting.sections.curves import FIRST_SHOWN, chart_of, charts, curves, table
 from addnorm.reporting.sections.curves.download import download
 from addnorm.reporting.sections.curves.reading import Series, smoothed
+from addnorm.reporting.sections.report.title import title
 from addnorm.reporting.view import Selection
 from addnorm.store import Index, Milestones, StudyFolder, write_json
 
@@ -56,6 +57,8 @@ def test_means_are_of_the_first_batch_of_seeds_and_lists_of_both(tmp_path):
     assert mean.values[-1] == pytest.approx(sum(line.values[-1] for line in seeds[:3]) / 3)
     assert {(card.seeds_counted, card.seeds) for card in cards(snapshot)} == {(3, 3)}
     assert not any(cost.paused for cost in costs(snapshot))
+    block = title(snapshot)
+    assert (block.seeds, block.second_seeds) == (3, 3)
 
 
 def test_unknown_models_are_left_out_and_without_any_the_first_are_shown(snapshot):

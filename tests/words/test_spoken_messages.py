@@ -190,6 +190,33 @@ def composed(text: str, source: str) -> bool:
     return True
 
 
+def yielded(room: str) -> Iterator[str]:
+    """Texts of the warnings that a room's functions yield one by one, or that its `warnings` append to a list."""
+    for path in files(room):
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.Yield) and node.value is not None:
+                text = text_of(node.value)
+            elif isinstance(node, ast.Call) and ast.unparse(node.func) == "sentences.append":
+                text = text_of(node.args[0])
+            else:
+                continue
+            if text is not None and prose(text):
+                yield text
+
+
+PARTS_OF_A_VALUE = {
+    "the text of the corpus, or its tokens, have changed",
+    "the code of a plugin has changed",
+}
+"""What has changed in a plan: the value of a sentence, which is shown as it is."""
+
+
+def test_no_warning_is_without_its_translation() -> None:
+    texts = [text for room in ("statistics", "store", "study", "supervision") for text in yielded(room)]
+    assert len(texts) > 10
+    assert {text for text in texts if not is_translated(text)} == PARTS_OF_A_VALUE
+
+
 @pytest.mark.parametrize(
     ("english", "chinese"),
     [

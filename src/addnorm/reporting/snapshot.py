@@ -13,7 +13,7 @@ from addnorm.statistics import Ranking, VariantRank
 from addnorm.statistics.measure import LOSS, Metric, perplexity
 from addnorm.statistics.tuning import TuningOutcome
 from addnorm.store import Index, RunStatus, State
-from addnorm.store.extension import all_runs, references_of
+from addnorm.store.extension import all_runs, references_of, seeds_again
 from addnorm.store.measured import MEASURED
 from addnorm.words import Sentence
 
@@ -239,7 +239,7 @@ class Snapshot:
     def first_batch(self, variant: str) -> tuple[RunView, ...]:
         """Those without the plan's `replicate`: only some variants have a second batch, so that means over both would compare
         different seeds."""
-        second = self.plan.get("replicate", ())
+        second = seeds_again(self.plan)
         return tuple(run for run in self.of(variant) if run.seed not in second)
 
     @cached_property

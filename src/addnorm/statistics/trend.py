@@ -373,12 +373,10 @@ def _warnings(
     sizes: Sequence[Size], losses: Sequence[Losses], without: Sequence[str], slopes: Sequence[Result]
 ) -> Iterator[str]:
     diverged = {result.variant for result in slopes if result.state == "diverged"}
-    for names, cause in (
-        ([name for name in without if name in diverged], "diverged"),
-        ([name for name in without if name not in diverged], "without a seed at every size"),
-    ):
-        if names:
-            yield f"{cause}, and so without a trend: {', '.join(names)}."
+    if lost := [name for name in without if name in diverged]:
+        yield f"diverged, and so without a trend: {', '.join(lost)}."
+    if absent := [name for name in without if name not in diverged]:
+        yield f"without a seed at every size, and so without a trend: {', '.join(absent)}."
     partial: dict[str, set[int]] = {}
     counted = {(result.variant, result.seed) for result in slopes}
     for at in losses:

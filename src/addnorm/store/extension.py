@@ -44,6 +44,11 @@ def pairs_of(plan: Mapping[str, Any]) -> tuple[tuple[str, str], ...] | None:
     return None if pairs is None else tuple((str(name), str(other)) for name, other in pairs)
 
 
+def seeds_again(plan: Mapping[str, Any]) -> tuple[int, ...]:
+    """The seeds of a plan's second batch; none for a plan without one."""
+    return tuple(plan.get("replicate", ()))
+
+
 def plugins_of(plan: Mapping[str, Any]) -> tuple[str, ...]:
     """Files and functions of the user's own that the runs of a plan use, each once."""
     specs = (run.get("spec") for run in all_runs(plan))

@@ -9,7 +9,7 @@ from addnorm.errors import InputError, did_you_mean
 from addnorm.statistics import Ranking, Result, rank
 from addnorm.statistics.measure import LOSS, LOSS_OF_ANSWERS, Metric
 from addnorm.statistics.seeds_in_stages import SeedsInStages
-from addnorm.store.extension import was_edited
+from addnorm.store.extension import seeds_again, was_edited
 from addnorm.store.files import Damaged, read_json
 from addnorm.store.result import result
 from addnorm.store.study import Batch, StudyFolder
@@ -119,7 +119,7 @@ def ranking(
     changed = _changed(folder, chosen)
     # Other references than the plan's own are compared with every variant: the plan chose no pairs with them.
     pairs = folder.pairs if set(chosen["references"]) <= set(folder.references) else None
-    if folder.plan.get("replicate") and (changed or chosen.get("left_out")):
+    if seeds_again(folder.plan) and (changed or chosen.get("left_out")):
         raise InputError(say("family_frozen", path=str(folder.path)))
     own = measure is None or measure.name == LOSS.name
     return rank(
@@ -133,7 +133,7 @@ def ranking(
             seed for extension in folder.extensions if extension["looked"] for seed in extension["seeds"]
         ],
         design=design(folder),
-        second=tuple(folder.plan.get("replicate", ())),
+        second=seeds_again(folder.plan),
         tuning=outcome if own else None,  # its tables are of losses
         unplanned=[*changed, "plan"] if was_edited(folder.plan) else changed,
         pairs=None if pairs is None else [pair for pair in pairs if pair[1] in chosen["references"]],

@@ -18,6 +18,7 @@ from addnorm.store.extension import (
     only_adds_seeds,
     pairs_of,
     references_of,
+    seeds_again,
     stages,
     tuning_runs,
     with_stage,
@@ -214,7 +215,7 @@ class StudyFolder:
             batch: those of one batch alone. The second one has the seeds of the plan's `replicate`, and the variants that the
                 first decided: together they would compare a variant of 24 seeds with one of 12, most of them not in common.
         """
-        second = self.plan.get("replicate", ())
+        second = seeds_again(self.plan)
         return [
             run
             for run in self._runs[len(tuning_runs(self.plan)) :]

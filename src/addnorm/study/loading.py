@@ -239,8 +239,8 @@ def _decode_study(
     variants = grid.variants
     tune = read_tuning(content, grid, decoded.get("seeds", Study.seeds), problems)
     problems.raise_any()
-    models, references = _located_models(variants, folder, files, problems)
     decoded |= choose_pairs(grid, content, decoded, problems)
+    models, references = _located_models(variants, folder, files, problems)
     problems.raise_any()
     if "tokenizer" not in content and (theirs := _their_tokenizer(models)) is not None:
         decoded["tokenizer"] = theirs

@@ -11,7 +11,7 @@ from addnorm.errors import InputError
 from addnorm.statistics import FEWEST_SEEDS, Ranking
 from addnorm.statistics.replication import found_pairs
 from addnorm.store import StudyFolder
-from addnorm.store.extension import all_runs, stages
+from addnorm.store.extension import all_runs, seeds_again, stages
 from addnorm.store.results import ranking
 from addnorm.study.definition import Study
 from addnorm.supervision.stages import changed_run
@@ -56,7 +56,7 @@ def train_second_batch(
     Raises:
         InputError, JobError: as `train`, `rank` and `StudyFolder.add_stage`.
     """
-    seeds = tuple(folder.plan["replicate"])
+    seeds = seeds_again(folder.plan)
     with StopSignals() as signals:
         first = ranking(folder)
         # Runs of the second batch are there: an earlier command has planned them, and their training has been resumed.

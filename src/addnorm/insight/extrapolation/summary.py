@@ -14,6 +14,7 @@ from addnorm.insight.extrapolation.run_record import find_evaluation, read_recor
 from addnorm.statistics import FEWEST_SEEDS, Ranking, Result, rank
 from addnorm.statistics.measure import perplexity
 from addnorm.store import RunFolder, RunStatus, StudyFolder
+from addnorm.store.extension import seeds_again
 from addnorm.store.results import measure_of_study
 from addnorm.words import Sentence, say
 
@@ -111,7 +112,7 @@ def summarise(
     """
     # Bonferroni over lengths; within a length, the ranking's own procedure controls its comparisons.
     confidence = 1 - (1 - CONFIDENCE) / len(lengths)
-    variants, second = {line.variant for line in lines}, folder.plan.get("replicate", ())
+    variants, second = {line.variant for line in lines}, seeds_again(folder.plan)
     measure = measure_of_study(folder)
     evaluated = [
         EvaluatedRun.of(run, problems.get(run.name)) for run in folder.runs() if run.spec["variant"] in variants

@@ -8,6 +8,7 @@ from addnorm.reporting.reading.study_files import content_of, counted_costs
 from addnorm.reporting.section import Section
 from addnorm.reporting.snapshot import ORDER, Snapshot
 from addnorm.reporting.view import View
+from addnorm.store.extension import seeds_again
 
 _VERSIONS = ("addnorm", "torch", "python")
 _MACHINE = ("device", "cpu_capability", "platform")
@@ -27,6 +28,9 @@ class Title:
     """Threads of each run."""
     models: int
     seeds: int
+    """Of the first batch."""
+    second_seeds: int
+    """Of the second batch, which some variants have; 0 if none is planned."""
     runs: int
     unpaired: bool
     """True of a table whose variants share no seeds."""
@@ -53,6 +57,7 @@ def title(snapshot: Snapshot) -> Title:
     """Read the title block from the runs' files."""
     known = [env for run in snapshot.runs if (env := content_of(snapshot, f"{run.run}/env.json"))]
     walls = [run.wall_s for run in snapshot.all_runs if run.wall_s is not None]
+    seeds, second = {run.seed for run in snapshot.runs}, set(seeds_again(snapshot.plan))
     counts = {state: sum(run.state == state for run in snapshot.all_runs) for state in ORDER}
     return Title(
         study=snapshot.study,
@@ -61,7 +66,8 @@ def title(snapshot: Snapshot) -> Title:
         machine=" · ".join(filter(None, (_all(known, name) for name in _MACHINE))),
         threads=_all(known, "threads"),
         models=len(snapshot.variants),
-        seeds=len({run.seed for run in snapshot.runs}),
+        seeds=len(seeds - second),
+        second_seeds=len(seeds & second),
         runs=len(snapshot.all_runs),
         unpaired=snapshot.ranking is not None and snapshot.ranking.unpaired,
         states=tuple((state, count) for state, count in counts.items() if count),
