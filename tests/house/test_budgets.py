@@ -31,7 +31,7 @@ MOST_STAYS = {
     "query to kernel": 22,  # the table of launches is one of them, and the way taken, which is told, another
     "bias to verdict": 32,
     "event to page": 52,  # a table of runs is followed by the same page
-    "study to runs": 41,
+    "study to runs": 40,
 }
 MOST_CLIMBS = dict.fromkeys(MOST_STAYS, 0)
 MECHANISMS = [

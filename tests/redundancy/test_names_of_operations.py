@@ -1,11 +1,17 @@
 """Operations that torch has under two names: a graph, and what is said of a model, do not depend on which one it calls."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import nn
 
 import addnorm
+from addnorm.redundancy.graph import rule
 from addnorm.redundancy.graph.export import _FIRST_NAMES, export
+from addnorm.redundancy.graph.operation_groups import COPIES, LOG_SOFTMAXES, PERMUTING, SOFTMAXES, VIEWS
+from addnorm.redundancy.graph.read_entries import read_entries
+from addnorm.symmetry.actions import call
 
 TOKENS = torch.arange(18).reshape(2, 9) % 9
 
@@ -64,3 +70,33 @@ def test_both_names_have_one_answer():
         {each.parameter: each.verdict for each in addnorm.audit(one, TOKENS).findings} for one in (first, second)
     ]
     assert verdicts[0] == verdicts[1]
+
+
+class LastWeights(nn.Module):
+    """A readout of the last row of weights alone."""
+
+    def __init__(self, softmax: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.softmax = softmax
+        self.table, self.query, self.out = nn.Embedding(9, 6), nn.Linear(6, 6), nn.Linear(9, 5)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        x = self.table(tokens)
+        return self.out(self.softmax(self.query(x) @ x.transpose(-1, -2))[:, -1])
+
+
+@pytest.mark.parametrize("name", sorted(SOFTMAXES | LOG_SOFTMAXES))
+def test_rows_that_nothing_reads_are_unread_before_every_softmax(name):
+    further = (False,) if name in ("_softmax", "_log_softmax") else ()
+    model = LastWeights(lambda scores: getattr(torch.ops.aten, name)(scores, -1, *further)).eval()
+    program = export(model, TOKENS, observe="logits", training=False)
+    read = read_entries(program.nodes, program.observed)
+    (scores,) = (node for node in program.nodes if node.target == torch.ops.aten.matmul.default)
+    assert read[scores][1].tolist() == [False] * 8 + [True]
+
+
+@pytest.mark.parametrize("group", [COPIES, VIEWS, PERMUTING, SOFTMAXES, LOG_SOFTMAXES])
+def test_a_group_names_operations_of_torch_that_both_searches_know(group):
+    assert {name for name in group if not hasattr(torch.ops.aten, name)} == set()
+    assert group <= rule.RULES.keys()
+    assert group <= call.RULES.keys()

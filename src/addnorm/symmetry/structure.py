@@ -109,7 +109,7 @@ def _written(basis: sparse.csc_matrix, roles: "_Roles", rows: Ids) -> sparse.csc
     An action u sᵀ along a direction u that no reader reads, and the free shift of a writer along u that undoes it, are a
     solution that moves no weight. Mixed with it, an action would rely on u, which moves as soon as the readers' weights do.
     """
-    shifts = np.flatnonzero(roles.unread)
+    shifts = np.flatnonzero(roles.marks["unread"])
     if not len(shifts) or not basis.shape[1]:
         return basis
     linear = np.flatnonzero(roles.linear >= 0)
@@ -187,7 +187,7 @@ def _is_constant(generator: sparse.csc_matrix, system: System, roles: "_Roles") 
     rates. A free shift along what no reader reads stays one only while no action moves the readers. Other null directions have
     a finite move as well, but not one with constant actions; they are not claimed.
     """
-    if roles.unread[generator.indices].any() and (roles.linear[generator.indices] >= 0).any():
+    if roles.marks["unread"][generator.indices].any() and (roles.linear[generator.indices] >= 0).any():
         return False
     numbers = np.zeros(system.equations.count + 1)  # the last is that of ZERO
     numbers[generator.indices] = generator.data
@@ -264,7 +264,8 @@ def _without_shifts(basis: sparse.csc_matrix, roles: "_Roles") -> sparse.csc_mat
     move the constants of null forms, and its finite move would not be exact.
     """
     linear = np.flatnonzero(roles.linear >= 0)
-    rows = np.flatnonzero((roles.shift >= 0) | roles.free | roles.unseen | roles.unread | roles.together)
+    marked = [roles.marks[name] for name in ("free", "unseen", "unread", "together")]
+    rows = np.flatnonzero((roles.shift >= 0) | np.logical_or.reduce(marked))
     acting, shifting = _touching(basis, linear), _touching(basis, rows)
     mixed = np.flatnonzero(acting & shifting)
     if not len(mixed):
@@ -307,7 +308,7 @@ def _with_still_forms(basis: sparse.csc_matrix, system: System, roles: "_Roles",
     mixed = np.flatnonzero(acting & shifting)
     if not len(mixed):
         return basis
-    idle, unseen = basis[:, :0], np.flatnonzero(roles.unseen)
+    idle, unseen = basis[:, :0], np.flatnonzero(roles.marks["unseen"])
     if _touching(basis[:, mixed], unseen).any():
         idle = _split(basis, rows)[0]
     alone = basis[:, np.flatnonzero(~acting & ~shifting)]
@@ -340,12 +341,8 @@ class _Roles:
     linear: Ids
     """Number of a space by unknown; -1 for others."""
     shift: Ids
-    free: np.ndarray
-    unseen: np.ndarray
-    unread: np.ndarray
-    factors: np.ndarray
-    together: np.ndarray
-    lengths: np.ndarray
+    marks: Mapping[str, np.ndarray]
+    """Which unknowns have a mark of a signature, by its name there."""
     roles: tuple[frozenset[str], ...]
 
     @classmethod
@@ -367,19 +364,19 @@ class _Roles:
             return numbers
 
         first, second = numbered(linear), numbered(shift)
-        free, unseen, unread, factors, together, lengths = (np.zeros(count, bool) for _ in range(6))
-        system = made.system
-        for group, flags in (
-            (system.marks, free),
-            (system.unseen, unseen),
-            (system.unwritten, unread),
-            (system.factors, factors),
-            (system.constants, together),
-            (system.lengths, lengths),
-        ):
-            for ids in group:
-                flags[ids[ids != ZERO]] = True
-        return cls(first, second, free, unseen, unread, factors, together, lengths, tuple(known))
+        marks = {}
+        for name, groups in {
+            "free": made.system.marks,
+            "unseen": made.system.unseen,
+            "unread": made.system.unwritten,
+            "factors": made.system.factors,
+            "together": made.system.constants,
+            "lengths": made.system.lengths,
+        }.items():
+            marks[name] = np.zeros(count, bool)
+            for ids in groups:
+                marks[name][ids[ids != ZERO]] = True
+        return cls(first, second, marks, tuple(known))
 
     def signature(self, generator: sparse.csc_matrix) -> Signature:
         active = generator.indices[np.abs(generator.data) > 1e-9]
@@ -388,13 +385,5 @@ class _Roles:
             at = np.unique(numbers[active])
             return frozenset().union(*(self.roles[each] | {"any"} for each in at if each >= 0))
 
-        return Signature(
-            linear=union(self.linear),
-            shifted=union(self.shift),
-            free=bool(self.free[active].any()),
-            unseen=bool(self.unseen[active].any()),
-            unread=bool(self.unread[active].any()),
-            factors=bool(self.factors[active].any()),
-            together=bool(self.together[active].any()),
-            lengths=bool(self.lengths[active].any()),
-        )
+        marks = {name: bool(each[active].any()) for name, each in self.marks.items()}
+        return Signature(linear=union(self.linear), shifted=union(self.shift), **marks)

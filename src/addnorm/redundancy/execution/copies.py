@@ -16,6 +16,8 @@ from addnorm.redundancy.execution.observation import Observe, ObservedNumbers, o
 
 _OWN = ("_parameters", "_buffers", "_modules")
 """Attributes of a module that hold its parameters, buffers and modules."""
+_INHERITED = frozenset(vars(nn.Module()))
+"""Attributes that every module has: none of them is a tensor."""
 _COMPLEX = {torch.float64: torch.complex128, torch.float32: torch.complex64}
 """Complex types by that of their parts."""
 
@@ -191,7 +193,7 @@ def held_tensors(model: nn.Module) -> dict[str, Tensor]:
         for path, module in model.named_modules(remove_duplicate=False)
         for fields in (module._buffers, vars(module))
         for name, value in fields.items()
-        if isinstance(value, Tensor) and not isinstance(value, nn.Parameter)
+        if name not in _INHERITED and isinstance(value, Tensor) and not isinstance(value, nn.Parameter)
     }
 
 

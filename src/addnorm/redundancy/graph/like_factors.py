@@ -16,12 +16,11 @@ import torch
 from torch import fx
 
 from addnorm.redundancy.graph.linear_images import Image
+from addnorm.redundancy.graph.operation_groups import COPIES, PERMUTING
 from addnorm.redundancy.graph.reshaping import permuted, reshaped, selected
 from addnorm.redundancy.graph.shift import Shift, add, broadcast, scaled
 
-_PERMUTING = frozenset({"permute", "transpose", "t", "movedim", "swapaxes", "numpy_T", "adjoint", "mT"})
 _SCALING = frozenset({"add", "sub", "rsub", "mul", "div", "neg"})
-_COPYING = frozenset({"clone", "contiguous", "alias", "detach", "_to_copy", "to", "lift_fresh", "lift_fresh_copy"})
 
 
 @dataclass(frozen=True)
@@ -89,12 +88,12 @@ def multiple(op: str, target: Any, args: Any, shape: tuple[int, ...]) -> Multipl
         shape: shape of the output.
     """
     tensors = [each for each in args if hasattr(each, "shift")]
-    if op in _PERMUTING and len(tensors) == 1:
+    if op in PERMUTING and len(tensors) == 1:
         given = of(tensors[0])
         probe = torch.empty(tuple(range(2, 2 + len(tensors[0].shape))), device="meta")
         order = [size - 2 for size in target(probe, *args[1:]).shape]
         return replace(given, order=tuple(given.order[at] for at in order))
-    if op in _COPYING and tensors:
+    if op in COPIES and tensors:
         return of(tensors[0])
     if op not in _SCALING or not tensors or len(args) > 2:
         return None

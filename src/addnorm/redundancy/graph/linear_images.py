@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from addnorm.redundancy.graph.operation_groups import COPIES, PERMUTING, VIEWS
 from addnorm.redundancy.graph.reshaping import concatenated, kept_axes, permuted, reshaped
 from addnorm.redundancy.graph.shift import (
     DenseTerm,
@@ -25,10 +26,6 @@ from addnorm.redundancy.graph.shift import add as plus
 
 FEATURES, CONSTANT = 0, 1
 """Blocks of an image's map: the entries of the earlier value's last axis, and the constant that is added."""
-
-_VIEWS = frozenset({"view", "_unsafe_view", "reshape", "flatten", "unflatten", "unsqueeze", "squeeze"})
-_PERMUTING = frozenset({"permute", "transpose", "t", "movedim", "swapaxes", "numpy_T", "adjoint", "mT"})
-_COPIES = frozenset({"clone", "contiguous", "alias", "detach", "_to_copy", "to"})
 
 
 @dataclass(frozen=True)
@@ -63,13 +60,13 @@ def image(op: str, args: Any, shape: tuple[int, ...], target: Any) -> Image | No
     given = value.image
     if given is None:
         return None
-    if op in _VIEWS and not any(isinstance(each, torch.dtype) for each in args[1:]):
+    if op in VIEWS and not any(isinstance(each, torch.dtype) for each in args[1:]):
         return _moved(given, kept_axes(value.shape, shape), lambda each: reshaped(each, shape))
-    if op in _PERMUTING:
+    if op in PERMUTING:
         probe = torch.empty(tuple(range(2, 2 + len(value.shape))), device="meta")
         order = [size - 2 for size in target(probe, *args[1:]).shape]
         return _moved(given, {old: new for new, old in enumerate(order)}, lambda each: permuted(each, order))
-    if op in _COPIES:
+    if op in COPIES:
         return given
     number = args[1] if len(args) == 2 and isinstance(args[1], int | float) else None
     if number and op in ("mul", "div"):

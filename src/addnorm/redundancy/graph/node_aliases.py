@@ -12,8 +12,7 @@ from typing import Any, cast
 import torch
 from torch import fx
 
-_VIEWS = frozenset({"view", "view_as", "_unsafe_view", "reshape", "flatten", "unflatten", "unsqueeze", "squeeze"})
-_COPIES = frozenset({"alias", "clone", "contiguous", "detach"})
+from addnorm.redundancy.graph.operation_groups import COPIES, VIEWS
 
 Range = tuple[int, int, int]
 """Axis, first entry, entry after the last."""
@@ -48,8 +47,7 @@ class NodeAliases:
         first = node.args[0] if node.args else None
         if not isinstance(first, fx.Node) or not _floats(first):
             return node
-        # The same bits as another type, or rounded ones, are other numbers.
-        if (op in _VIEWS or op in _COPIES) and node.meta["val"].dtype == first.meta["val"].dtype:
+        if _keeps_numbers(node):
             return self.holder[first]
         if op == "slice":
             return self._read(node, first)
@@ -68,12 +66,21 @@ class NodeAliases:
             return self.holder[first]
         # Only the last write is looked at: an earlier one to this range may have been overwritten in part since.
         written = first
-        while name_of(written.target) in _COPIES and isinstance(written.args[0], fx.Node):
-            written = written.args[0]
+        while name_of(written.target) in COPIES and _keeps_numbers(written):
+            written = cast(fx.Node, written.args[0])
         source = written.args[1] if name_of(written.target) == "slice_scatter" else None
         if isinstance(source, fx.Node) and _range(written, 2) == wanted and _shape(source) == _shape(node):
             return self.holder[source]
         return node
+
+
+def _keeps_numbers(node: fx.Node) -> bool:
+    """True for a copy or view of its first argument, of its type: the same bits as another type, or rounded ones, are other
+    numbers."""
+    first = node.args[0] if node.args else None
+    if name_of(node.target) not in VIEWS | COPIES or not isinstance(first, fx.Node):
+        return False
+    return bool(node.meta["val"].dtype == first.meta["val"].dtype)
 
 
 def _floats(node: fx.Node) -> bool:

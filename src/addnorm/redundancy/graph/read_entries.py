@@ -15,6 +15,7 @@ import torch
 from torch import fx
 
 from addnorm.redundancy.graph.node_aliases import name_of
+from addnorm.redundancy.graph.operation_groups import COPIES, LOG_SOFTMAXES, PERMUTING, SOFTMAXES, VIEWS
 from addnorm.redundancy.graph.reshaping import kept_axes, selected
 from addnorm.redundancy.graph.shift import DenseTerm, Shift, reduce_equal
 from addnorm.redundancy.graph.value import DataShift, NodeValue
@@ -29,11 +30,7 @@ _ENTRYWISE = frozenset(
         "cos", "erf", "log", "log_sigmoid", "hardtanh", "hardsigmoid",
     }
 )  # fmt: skip
-_COPIES = frozenset({"clone", "contiguous", "alias", "detach", "_to_copy", "lift_fresh_copy"})
-_VIEWS = frozenset({"view", "_unsafe_view", "reshape", "flatten", "unflatten", "unsqueeze", "squeeze"})
-_PERMUTING = frozenset({"permute", "transpose", "t", "movedim", "swapaxes", "mT"})
-_ALONG = frozenset({"softmax", "_softmax", "log_softmax", "_log_softmax"})
-_REARRANGING = frozenset({"slice", "narrow", "select", "cat", "expand"}) | _COPIES | _VIEWS | _PERMUTING
+_REARRANGING = frozenset({"slice", "narrow", "select", "cat", "expand"}) | COPIES | VIEWS | PERMUTING
 
 
 def read_entries(nodes: Sequence[fx.Node], observed: Iterable[fx.Node]) -> dict[fx.Node, Entries]:
@@ -147,14 +144,14 @@ def _placed(node: fx.Node, read: Entries) -> dict[fx.Node, Entries]:
     if first is None or own is None or first in args[1:]:
         return {}
     dims = len(own)
-    if op in _COPIES:
+    if op in COPIES:
         return {first: read}
-    if op in _VIEWS:
+    if op in VIEWS:
         if prod(own) != prod(shape):  # the same bits as another type
             return {}
         kept = {new: old for old, new in kept_axes(own, shape).items()}
         return {first: {kept[axis]: mask for axis, mask in read.items() if axis in kept}}
-    if op in _PERMUTING:
+    if op in PERMUTING:
         # An empty tensor whose sizes are 2, 3, 4, … tells where each axis goes: by its size, for any way to permute.
         probe = torch.empty(tuple(range(2, 2 + dims)), device="meta")
         order = [size - 2 for size in node.target(probe, *args[1:], **node.kwargs).shape]  # type: ignore[operator]
@@ -167,7 +164,7 @@ def _placed(node: fx.Node, read: Entries) -> dict[fx.Node, Entries]:
         return {first: {axis: mask for axis, mask in read.items() if axis < dims - len(args[1])}}
     if op == "linear":
         return {first: {axis: mask for axis, mask in read.items() if axis < dims - 1}}
-    if op in _ALONG and isinstance(args[1], int):
+    if op in SOFTMAXES | LOG_SOFTMAXES and isinstance(args[1], int):
         return {first: {axis: mask for axis, mask in read.items() if axis != args[1] % dims}}
     if op == "scaled_dot_product_attention" and len(shape) == dims:
         return {first: {axis: mask for axis, mask in read.items() if axis == dims - 2}}

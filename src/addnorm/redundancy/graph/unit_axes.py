@@ -9,13 +9,12 @@ import torch
 from torch import fx
 
 from addnorm.redundancy.graph.node_aliases import name_of
+from addnorm.redundancy.graph.operation_groups import COPIES
 
-_KEEPING = frozenset(
-    {
-        "add", "sub", "rsub", "mul", "div", "neg", "clone", "contiguous", "alias", "detach", "_to_copy", "lift_fresh_copy",
-        "dropout", "native_dropout", "tanh", "relu", "gelu", "silu", "sigmoid", "exp", "softplus", "clamp", "masked_fill",
-    }
-)  # fmt: skip
+_KEEPING = COPIES | {
+    "add", "sub", "rsub", "mul", "div", "neg", "dropout", "native_dropout", "tanh", "relu", "gelu", "silu", "sigmoid", "exp",
+    "softplus", "clamp", "masked_fill",
+}  # fmt: skip
 """Operations whose output has the axes of their first argument, or of two that are broadcast."""
 _LARGEST_DEPTH = 64
 
@@ -54,7 +53,7 @@ def is_repeated(node: object, axis: int) -> bool:
     if not isinstance(node, fx.Node) or node.op != "call_function":
         return False
     op, given = name_of(node.target), node.args[0] if node.args else None
-    if op in ("clone", "contiguous", "alias", "_to_copy", "to", "detach"):
+    if op in COPIES:
         return is_repeated(given, axis)
     if op not in ("expand", "repeat") or not isinstance(given, fx.Node):
         return False

@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_leaves
 
 from addnorm.redundancy.execution.inputs import Inputs
 from addnorm.redundancy.graph.export import Program, source_of
+from addnorm.redundancy.graph.operation_groups import SOFTMAXES
 from addnorm.symmetry.actions import rules as _rules  # noqa: F401 - registers the rules
 from addnorm.symmetry.actions.call import RULES, Call, Operand, operation
 from addnorm.symmetry.actions.equations import ZERO, Ids
@@ -40,7 +41,6 @@ _KINKED = frozenset(
     | {"max", "maximum", "min", "minimum", "relu", "relu6", "round", "sign", "trunc"}
 )
 """Operations on weights that are other functions at other weights, so that a move found at one point may fail further on."""
-_SOFTMAX = frozenset({"softmax", "_softmax"})
 _KEEPING_MASKS = INDEXING | {"add", "sub", "mul", "div", "cat", "where", "masked_fill", "max", "amax", "getitem"}
 """Operations after which a very low score is still one."""
 _KEEPING_SQUARES = frozenset({"mean", "sum", "to", "_to_copy", "alias"})
@@ -177,7 +177,7 @@ def _read_by_softmax_alone(program: Program) -> set[fx.Node]:
         name = _name(user)
         if name == "scaled_dot_product_attention":
             return node not in user.args[:3] and node in (*user.args[3:4], user.kwargs.get("attn_mask"))
-        return name in _SOFTMAX or (user in made and name in _KEEPING_MASKS)
+        return name in SOFTMAXES or (user in made and name in _KEEPING_MASKS)
 
     for node in reversed(program.nodes):
         users = [each for each in node.users if each in nodes or each.op == "output"]

@@ -1,6 +1,6 @@
 """The growing system: spaces, their unknown actions, and the equations that operations add."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -131,10 +131,15 @@ class System:
         self.drop(value)
         self.vanish_on(unique_rows(value.forms.reshape(-1, value.space.size)), value.space)
 
-    def drop(self, value: Value) -> None:
-        """Require that a value has no free shifts."""
+    def drop(self, value: Value, but: Callable[[FreeShift], bool] = lambda _: False) -> list[FreeShift]:
+        """Require that a value has no free shifts but some; return these."""
+        kept = []
         for each in value.free:
-            self.equations.vanish(each.sources)
+            if but(each):
+                kept.append(each)
+            else:
+                self.equations.vanish(each.sources)
+        return kept
 
     # values
 

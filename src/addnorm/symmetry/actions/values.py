@@ -120,6 +120,12 @@ class Fixed:
 State = Value | Square | Weight | Fixed | Routed | tuple["Value | Square | Weight | Fixed | Routed", ...]
 
 
+def is_level(tensor: Tensor, axis: int) -> bool:
+    """True if all numbers along an axis are equal, up to the rounding of a factor and its inverse, as a layer scale makes."""
+    apart = (tensor - tensor.narrow(axis, 0, 1)).abs()
+    return bool((apart <= 1e-13 * tensor.abs().max()).all())
+
+
 def values_in(state: object) -> Iterator[Value]:
     """All values in a node's state."""
     if isinstance(state, Value):

@@ -12,11 +12,10 @@ import torch
 from torch import fx
 
 from addnorm.redundancy.graph.export import Program
+from addnorm.redundancy.graph.operation_groups import COPIES
 from addnorm.symmetry.actions.call import operation
 from addnorm.symmetry.actions.rewriting import inserted, put_in_place, rewritten
 from addnorm.symmetry.actions.rules.shapes import INDEXING
-
-_COPIES = frozenset({"to", "_to_copy", "alias", "clone", "contiguous"})
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ def with_joined_maps(program: Program) -> Program:
             made, matrix, shift = chain(given[0]), given[1], None
         elif name == "mul" and isinstance(given[1], int | float) and not (made := chain(given[0])).shift:
             return replace(made, factor=made.factor * given[1]) if made.matrices else _Chain(node)
-        elif name in _COPIES and (made := chain(given[0])).matrices:
+        elif name in COPIES and (made := chain(given[0])).matrices:
             return made
         else:
             return _Chain(node)

@@ -14,9 +14,10 @@ import torch
 from torch import Tensor, fx
 
 from addnorm.redundancy.graph.export import Program
+from addnorm.redundancy.graph.operation_groups import LOG_SOFTMAXES, SOFTMAXES
 from addnorm.symmetry.actions.rules.shapes import REORDERING
 from addnorm.symmetry.bases.change import Weights
-from addnorm.symmetry.bases.graph import COPIES, SOFTMAXES, Operations, is_equal, places_of
+from addnorm.symmetry.bases.graph import PASSING, Operations, is_equal, places_of
 
 Moves = list[tuple[str, Tensor]]
 """Parameters and what is added to them, broadcast over a table's rows."""
@@ -82,7 +83,7 @@ class Absorption(Operations):
             return self._restored(user, lost[user.args[1]], after, numbers)
         if len(places) != 1 and name != "scaled_dot_product_attention":
             raise Stuck
-        if name in COPIES:
+        if name in PASSING:
             return self._restored(user, lost, after, numbers)
         linear = self.linear(user)
         if linear is not None and linear[0] is node:
@@ -106,7 +107,7 @@ class Absorption(Operations):
             return self._restored(user, lost * factor, after, numbers)
         if name == "layer_norm" and places == ["input"] and is_equal(lost, -1):
             return []
-        if name in SOFTMAXES and given["dim"] in (-1, len(self.shape(user)) - 1) and is_equal(lost, -1):
+        if name in SOFTMAXES | LOG_SOFTMAXES and given["dim"] in (-1, len(self.shape(user)) - 1) and is_equal(lost, -1):
             return []
         if self.is_masked(user, node):
             return self._restored(user, lost.expand(self.shape(user)), after, numbers)
@@ -207,11 +208,11 @@ class Absorption(Operations):
 
     def _multiplied(self, node: fx.Node, lost: Tensor, after: int, numbers: Weights | None) -> Moves:
         first = self.named[node]["batch1" if self.name(node) == "baddbmm" else "self"]
-        while self.name(first) in COPIES or (
+        while self.name(first) in PASSING or (
             self.name(first) in ("expand", "view", "reshape") and self.keeps_last(first, first.args[0])
         ):
             first = first.args[0]
-        if self.name(first) in SOFTMAXES - {"log_softmax", "_log_softmax"} and self.named[first]["dim"] in (
+        if self.name(first) in SOFTMAXES and self.named[first]["dim"] in (
             -1,
             len(self.shape(first)) - 1,
         ):
@@ -237,7 +238,7 @@ class Absorption(Operations):
             for user in self.users[at]:
                 if user.target is operator.getitem:
                     left.append((user, ids[user.args[1]]))
-                elif self.name(user) in COPIES:
+                elif self.name(user) in PASSING:
                     left.append((user, ids))
                 elif self.name(user) in REORDERING:
                     others = {each: torch.full(self.shape(each), -1) for each in user.all_input_nodes}

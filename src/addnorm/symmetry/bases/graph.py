@@ -9,17 +9,15 @@ import torch
 from torch import Tensor, fx
 
 from addnorm.redundancy.graph.export import Program
+from addnorm.redundancy.graph.operation_groups import COPIES, LOG_SOFTMAXES, SOFTMAXES
 from addnorm.symmetry.actions.call import operation
 from addnorm.symmetry.actions.rules.shapes import REORDERING
 from addnorm.symmetry.bases.change import Weights
 
-COPIES = frozenset(
-    {"to", "_to_copy", "type_as", "float", "double", "contiguous", "dropout", "alias", "clone", "detach"}
-    | {"lift_fresh_copy"}
-)
+PASSING = COPIES | {"dropout"}
+"""Operations that hand on their first argument."""
 _NEVER_CHOSEN = -1e4
 """A mask's number up to this has probability zero beside ordinary scores; certificates compare outputs on the model's own."""
-SOFTMAXES = frozenset({"softmax", "_softmax", "_safe_softmax", "log_softmax", "_log_softmax"})
 
 
 class Operations:
@@ -128,7 +126,7 @@ class Operations:
             return False
         if name == "layer_norm":
             return places_of(user, node) == ["input"] and len(given["normalized_shape"]) == 1
-        if name in SOFTMAXES:
+        if name in SOFTMAXES | LOG_SOFTMAXES:
             return given["dim"] in (-1, len(shape) - 1)
         if name == "topk" and given.get("dim", -1) in (-1, len(shape) - 1):
             # The largest stay the largest: what reads their places sees nothing, what reads their values has to remove it.
@@ -165,7 +163,7 @@ class Operations:
 
     def _fill(self, given: Any) -> float:
         """The number that a mask puts in place of a score; NaN for what is not one number."""
-        while isinstance(given, fx.Node) and self.name(given) in COPIES:
+        while isinstance(given, fx.Node) and self.name(given) in PASSING:
             given = given.args[0]
         held = self.constants.get(given.name) if isinstance(given, fx.Node) else given
         if isinstance(held, Tensor) and held.numel() == 1:
@@ -174,7 +172,7 @@ class Operations:
 
     def keeps_last(self, user: fx.Node, node: fx.Node) -> bool:
         """True if an operation only orders, copies, selects or averages whole rows along the last axis."""
-        if self.name(user) in COPIES or self.averages_rows(user, node):
+        if self.name(user) in PASSING or self.averages_rows(user, node):
             return True
         if self.name(user) not in REORDERING or not self.shape(user):
             return False

@@ -14,12 +14,13 @@ import torch
 from torch import Tensor, fx
 
 from addnorm.redundancy.graph.export import Program
+from addnorm.redundancy.graph.operation_groups import LOG_SOFTMAXES, SOFTMAXES
 from addnorm.symmetry.actions.call import operation
 from addnorm.symmetry.actions.rules.routing import GROUPED
 from addnorm.symmetry.actions.rules.shapes import INDEXING
 from addnorm.symmetry.bases.channels import NOBODY, Requirements
 from addnorm.symmetry.bases.convolutions import Convolutions
-from addnorm.symmetry.bases.graph import COPIES, SOFTMAXES
+from addnorm.symmetry.bases.graph import PASSING
 from addnorm.symmetry.bases.solution import Cells, solved
 from addnorm.symmetry.bases.states import (
     Data,
@@ -40,6 +41,7 @@ _ELEMENTWISE = frozenset(
 
 _RIGID = (
     SOFTMAXES
+    | LOG_SOFTMAXES
     | {"sigmoid", "sign", "cumsum", "topk", "sort", "argmax", "argmin", "max", "min", "amax", "amin"}
     | {"gt", "ge", "lt", "le", "eq", "ne", "isnan", "isinf", "isfinite"}
 )
@@ -100,7 +102,7 @@ class Operation(Convolutions):
             made, constant = still(self.node), all(each.constant for each in read)
             if isinstance(made, tuple):
                 return tuple(Data(constant) for _ in made)
-            return Data(constant, read[0].value if self.name in COPIES else None)
+            return Data(constant, read[0].value if self.name in PASSING else None)
         rules: dict[str, Callable[[], Any]] = {
             "linear": lambda: self._map("input", "weight", "bias"),
             "addmm": lambda: self._map("mat1", "mat2", "self", is_transposed=True),
@@ -134,7 +136,7 @@ class Operation(Convolutions):
         }
         if self.name == "pow" and self.named.get("exponent") == 2:
             return replace(self._entries("self"), squared=True)
-        if self.name in COPIES:
+        if self.name in PASSING:
             return self.states[self.node.args[0]]  # type: ignore[index]
         if self.name in INDEXING:
             return self._indexed()

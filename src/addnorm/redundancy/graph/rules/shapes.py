@@ -6,6 +6,7 @@ from math import inf
 
 import torch
 
+from addnorm.redundancy.graph.operation_groups import COPIES, PERMUTING, VIEWS
 from addnorm.redundancy.graph.reshaping import concatenated, groups, kept_axes, permuted, reshaped, selected
 from addnorm.redundancy.graph.rule import OpCall, rule
 from addnorm.redundancy.graph.rules.arithmetic import HIDDEN, merged
@@ -67,7 +68,7 @@ def _same(dims: int) -> dict[int, int]:
     return {axis: axis for axis in range(dims)}
 
 
-@rule("view", "view_as", "_unsafe_view", "reshape", "reshape_as", "flatten", "unflatten", "unsqueeze", "squeeze")
+@rule(*VIEWS)
 def view(call: OpCall, value: NodeValue, *args: object, **__: object) -> Output:
     """The same numbers in the same order have the same shifts in the same order.
 
@@ -100,7 +101,7 @@ def _regrouped(given: DataShift, seen: DataShift, old: tuple[int, ...], new: tup
     return replace(seen, source=source, axes=axes, product=product)
 
 
-@rule("permute", "transpose", "t", "movedim", "swapaxes", "numpy_T", "adjoint", "mT")
+@rule(*PERMUTING)
 def permute(call: OpCall, value: NodeValue, *args: object, **kwargs: object) -> Output:
     """The same numbers with permuted axes; the permutation is read from a tensor with distinct sizes."""
     # Sizes 2, 3, 4, … identify the axes after any way to permute.
@@ -113,7 +114,7 @@ def permute(call: OpCall, value: NodeValue, *args: object, **kwargs: object) -> 
     )
 
 
-@rule("clone", "contiguous", "alias", "detach", "_to_copy", "to", "lift_fresh", "lift_fresh_copy", "type_as")
+@rule(*COPIES)
 def copy(call: OpCall, value: NodeValue, *args: object, **__: object) -> Output:
     """The same numbers: a cast to another floating-point type counts as exact; a value cast to integers must not shift."""
     if not call.floating:

@@ -6,6 +6,7 @@ from typing import cast
 
 import torch
 
+from addnorm.redundancy.graph.operation_groups import LOG_SOFTMAXES, SOFTMAXES
 from addnorm.redundancy.graph.reshaping import reshaped, selected
 from addnorm.redundancy.graph.rule import OpCall, rule
 from addnorm.redundancy.graph.rules.arithmetic import add
@@ -13,7 +14,7 @@ from addnorm.redundancy.graph.shift import Shift, broadcast, zero_shift
 from addnorm.redundancy.graph.value import Mask, NodeValue, Output
 
 
-@rule("softmax", "_softmax", "_safe_softmax", always=True, axial=True)
+@rule(*SOFTMAXES, always=True, axial=True)
 def softmax(call: OpCall, value: NodeValue, dim: int, *_: object, **__: object) -> Output:
     """softmax(x + c 1) = softmax(x), so a shift that is constant along the axis has no effect; the rows sum to one."""
     # Hidden entries keep weight zero whatever they hold, so only those that are seen must shift alike; entries with
@@ -29,7 +30,7 @@ def softmax(call: OpCall, value: NodeValue, dim: int, *_: object, **__: object) 
     )
 
 
-@rule("log_softmax", "_log_softmax", axial=True)
+@rule(*LOG_SOFTMAXES, axial=True)
 def log_softmax(call: OpCall, value: NodeValue, dim: int, *_: object, **__: object) -> Output:
     """log_softmax(x + c 1) = log_softmax(x). Masked entries would shift relative to the others, so a masked value must
     not shift."""

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from addnorm.redundancy.graph.operation_groups import LOG_SOFTMAXES, SOFTMAXES
 from addnorm.symmetry.actions.call import Call, Operand, require_value, rule
 from addnorm.symmetry.actions.equations import ZERO, Ids, Numbers, negative, product_terms
 from addnorm.symmetry.actions.rules.linear import mapped, mapped_by_group, transposed
@@ -17,7 +18,7 @@ from addnorm.symmetry.actions.rules.products import scaled
 from addnorm.symmetry.actions.rules.shapes import still_vector
 from addnorm.symmetry.actions.rules.sums import shifted
 from addnorm.symmetry.actions.system import NoRule, System, unique_rows
-from addnorm.symmetry.actions.values import Fixed, FreeShift, Space, State, Value, Weight
+from addnorm.symmetry.actions.values import Fixed, FreeShift, Space, State, Value, Weight, is_level
 
 _KINDS = 64
 """Largest number of kinds of places in one row of keys or values."""
@@ -296,13 +297,16 @@ def averaged(system: System, value: Value, heads: int, places: int, factors: Ids
 def _free_of_means(system: System, value: Value, heads: int, places: int) -> tuple[FreeShift, ...]:
     """The free shifts of weighted means over places [..., head, place, d]: of any number at each place, any at each mean."""
     made = []
-    for each in value.free:
+    for each in system.drop(
+        value,
+        but=lambda each: (
+            each.group.dim() > 3
+            and is_level(each.group, -3)
+            and is_level(each.group, -1)
+            and is_level(each.direction, -2)
+        ),
+    ):
         first = each.direction[..., :1, :]
-        if each.group.dim() < 4 or bool(
-            (each.group != each.group[..., :1, :, :1]).any() or (each.direction != first).any()
-        ):
-            system.equations.vanish(each.sources)
-            continue
         shape = (*each.group.shape[:-3], heads, places, each.group.shape[-1])
         batch = each.group.shape[:-3]
         group = torch.arange(int(np.prod(batch)) * places).reshape(*batch, 1, places, 1).expand(shape)
@@ -342,7 +346,7 @@ def _products(system: System, first: Operand, second: Operand) -> Value:
     return Value(space, forms[0].expand(*shape, heads), datum, free)
 
 
-@rule("softmax", "_softmax", "_safe_softmax", "log_softmax", "_log_softmax")
+@rule(*SOFTMAXES, *LOG_SOFTMAXES)
 def softmax(call: Call) -> State:
     """Softmax over an axis."""
     state = call.operand("self").state
@@ -374,9 +378,7 @@ def largest(call: Call) -> State:
 
 def normalised(system: System, value: Value, axis: int) -> None:
     """Require that a softmax over an axis does not change: A vanishes, and shifts are equal along the axis."""
-    for each in value.free:
-        if any(bool((part != part.select(axis, 0).unsqueeze(axis)).any()) for part in (each.group, each.direction)):
-            system.equations.vanish(each.sources)
+    system.drop(value, but=lambda each: is_level(each.group, axis) and is_level(each.direction, axis))
     size = value.space.size
     system.vanish_on(unique_rows(value.forms.reshape(-1, size)), value.space, shift=False)
     steps = unique_rows(value.forms.diff(dim=axis).reshape(-1, size))

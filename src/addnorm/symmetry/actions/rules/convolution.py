@@ -15,9 +15,9 @@ from torch import Tensor
 
 from addnorm.symmetry.actions.call import Call, Operand, rule
 from addnorm.symmetry.actions.equations import ZERO
-from addnorm.symmetry.actions.rules.linear import mapped, weight_ids
+from addnorm.symmetry.actions.rules.linear import among_zeros, mapped
 from addnorm.symmetry.actions.system import NoRule, System
-from addnorm.symmetry.actions.values import NOWHERE, Fixed, Space, State, Value, Weight
+from addnorm.symmetry.actions.values import NOWHERE, Fixed, Space, State, Value
 
 _WIDEST = 512
 """Numbers of a window up to which its action is written out."""
@@ -32,7 +32,7 @@ def convolution(call: Call) -> State:
     kernel, places = weight.number.shape[2:], list(call.result.shape[2:])
     axis = _axis_of_one_datum(call, data, kernel)
     inner = 1 if axis is None else places[axis - 2]
-    flat = Operand(*_dense(weight, data.number.shape[1], int(call.named.get("groups", 1)), inner))
+    flat = _dense(weight, data.number.shape[1], int(call.named.get("groups", 1)), inner)
     if axis is not None:
         data = data.rearranged(lambda tensor: tensor.movedim(axis, 2).flatten(1, 2).unsqueeze(axis))
         bias = None if bias is None else bias.rearranged(lambda tensor: tensor.repeat_interleave(inner))
@@ -62,20 +62,18 @@ def _axis_of_one_datum(call: Call, data: Operand, kernel: torch.Size) -> int | N
     return None
 
 
-def _dense(weight: Operand, channels: int, groups: int, inner: int) -> tuple[Tensor, State]:
+def _dense(weight: Operand, channels: int, groups: int, inner: int) -> Operand:
     """The weight as one matrix [out × inner, channels × inner × places], with zeros between groups and inner numbers."""
-    number, ids = weight.number.double(), torch.from_numpy(np.ascontiguousarray(weight_ids(weight)))
-    out, own = number.shape[:2]
-    size = int(np.prod(number.shape[2:]))
-    shape = (out, inner, channels, inner, size)
-    wide, names = torch.zeros(shape, dtype=torch.float64), torch.full(shape, ZERO)
-    for row in range(out):
-        start = row * groups // out * own
-        for at in range(inner):
-            wide[row, at, start : start + own, at] = number[row].reshape(own, size)
-            names[row, at, start : start + own, at] = ids[row].reshape(own, size)
-    state = Weight(names.reshape(out * inner, -1).numpy()) if isinstance(weight.state, Weight) else weight.state
-    return wide.reshape(out * inner, -1), state
+    out, own = weight.number.shape[:2]
+    return among_zeros(
+        # [out of a group, channel of a group, place, group, inner number]
+        weight.rearranged(
+            lambda tensor: tensor.reshape(groups, out // groups, own, -1).permute(1, 2, 3, 0).unsqueeze(-1)
+        ),
+        (groups, out // groups, inner, groups, channels // groups, inner, weight.number[0, 0].numel()),
+        lambda every: every.diagonal(dim1=0, dim2=3).diagonal(dim1=1, dim2=3),
+        out * inner,
+    )
 
 
 def _windows(call: Call, tensor: Tensor, kernel: torch.Size, places: list[int]) -> Tensor:

@@ -8,6 +8,8 @@ with any linear function φ, if something further on removes what is equal in al
 v·x + k = 0 for all x, any multiple of it is free as well.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -80,9 +82,7 @@ def mapped(system: System, data: Operand, weight: Operand, bias: Operand | None)
     if not isinstance(data.state, Value):
         raise NoRule
     value = data.state
-    for each in value.free:
-        if not _removes(weight.number, each):
-            system.equations.vanish(each.sources)
+    system.drop(value, but=lambda each: _removes(weight.number, each))
     datum = value.datum.max(-1).values
     if bool(((value.datum != datum[..., None]) & (value.forms != 0).any(-1)).any()):
         datum = system.new_data(*lead)
@@ -105,14 +105,12 @@ def mapped_by_group(system: System, data: Operand, weight: Operand) -> Value:
     if isinstance(state, Value) and bool((state.datum != state.datum.narrow(last - 2, 0, 1)).any()):
         raise NoRule
     joined = data.rearranged(lambda tensor: tensor.transpose(last - 2, last - 1).flatten(last - 1, last))
-    wide, names = (
-        torch.zeros(groups, made, groups, size, dtype=torch.float64),
-        np.full((groups, made, groups, size), ZERO),
+    matrix = among_zeros(
+        weight.rearranged(lambda tensor: tensor.permute(2, 1, 0)),
+        (groups, made, groups, size),
+        lambda every: every.diagonal(dim1=0, dim2=2),  # [made, number, group]
+        groups * made,
     )
-    ids = weight_ids(weight)
-    for at in range(groups):
-        wide[at, :, at], names[at, :, at] = weight.number[at].T, ids[at].T
-    matrix = Operand(wide.reshape(groups * made, -1), Weight(names.reshape(groups * made, -1)))
     value = mapped(system, joined, matrix, None)
     return value.rearranged(lambda tensor: tensor.unflatten(last - 1, (groups, made)).transpose(last - 2, last - 1))
 
@@ -121,12 +119,27 @@ def repeated_inside(weight: Operand, count: int) -> Operand:
     """W ⊗ I of a matrix: each of its numbers times the unit matrix of a size."""
     if count == 1:
         return weight
-    (rows, columns), ids = weight.number.shape, weight_ids(weight)
-    wide = torch.kron(weight.number.double(), torch.eye(count, dtype=torch.float64))
-    names = np.full((rows, count, columns, count), ZERO)
-    for at in range(count):
-        names[:, at, :, at] = ids
-    return Operand(wide, Weight(names.reshape(wide.shape)) if isinstance(weight.state, Weight) else weight.state)
+    rows, columns = weight.number.shape
+    repeated = weight.rearranged(lambda tensor: tensor.unsqueeze(-1))
+    return among_zeros(
+        repeated, (rows, count, columns, count), lambda every: every.diagonal(dim1=1, dim2=3), rows * count
+    )
+
+
+def among_zeros(weight: Operand, shape: tuple[int, ...], own: Callable[[Tensor], Tensor], rows: int) -> Operand:
+    """A matrix of so many rows with a weight's numbers in a part of it, and zeros elsewhere, which stay zero.
+
+    Args:
+        weight: the numbers.
+        shape: of the matrix, with its rows and columns taken apart.
+        own: the part, as a view of a tensor of this shape.
+        rows: of the matrix.
+    """
+    wide, names = torch.zeros(shape, dtype=torch.float64), torch.full(shape, ZERO)
+    own(wide).copy_(weight.number)
+    own(names).copy_(torch.from_numpy(np.ascontiguousarray(weight_ids(weight))))
+    state = Weight(names.reshape(rows, -1).numpy()) if isinstance(weight.state, Weight) else weight.state
+    return Operand(wide.reshape(rows, -1), state)
 
 
 def _side_by_side(system: System, value: Value) -> Space:
@@ -339,6 +352,7 @@ def _equations(
 __all__ = [
     "NOWHERE",
     "addmm",
+    "among_zeros",
     "embedding",
     "entry_by_entry",
     "linear",

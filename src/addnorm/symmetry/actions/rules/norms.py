@@ -17,7 +17,7 @@ from addnorm.symmetry.actions.rules.products import gained, product, scaled, spr
 from addnorm.symmetry.actions.rules.shapes import still_vector
 from addnorm.symmetry.actions.rules.sums import combined, shifted
 from addnorm.symmetry.actions.system import NoRule, System, by_datum, renumbered, unique_rows
-from addnorm.symmetry.actions.values import NOWHERE, Fixed, FreeShift, Square, State, Value
+from addnorm.symmetry.actions.values import NOWHERE, Fixed, FreeShift, Square, State, Value, is_level
 
 _POOLING = frozenset({"adaptive_avg_pool1d", "adaptive_avg_pool2d", "_adaptive_avg_pool2d"})
 """Poolings over all that is behind the channels, if the result is to have one place."""
@@ -139,24 +139,17 @@ def _common_form(value: Value, axis: int) -> tuple[Tensor, Tensor]:
 
 def _reduced_free(system: System, value: Value, axis: int, *, is_mean: bool) -> tuple[FreeShift, ...]:
     made = []
-    for each in value.free:
-        group = each.group.select(axis, 0).unsqueeze(axis)
-        if bool((each.group != group).any()):
-            system.equations.vanish(each.sources)
-            continue
+    for each in system.drop(value, but=lambda each: is_level(each.group, axis)):
         direction = each.direction.mean(axis, keepdim=True) if is_mean else each.direction.sum(axis, keepdim=True)
-        made.append(FreeShift(group, direction, each.sources))
+        made.append(FreeShift(each.group.narrow(axis, 0, 1), direction, each.sources))
     return tuple(made)
 
 
 def _pooled_free(system: System, value: Value, axis: int) -> tuple[FreeShift, ...]:
     """The free shifts of a mean over data: of numbers that may be any at each datum, the mean may be any, too."""
     made = []
-    for each in value.free:
+    for each in system.drop(value, but=lambda each: is_level(each.direction, axis)):
         first = each.direction.narrow(axis, 0, 1)
-        if bool((each.direction != first).any()):
-            system.equations.vanish(each.sources)
-            continue
         groups = each.group.movedim(axis, -1)
         own = groups.reshape(-1, groups.shape[-1]).unique(dim=0, return_inverse=True)[1]
         made.append(FreeShift(own.reshape(groups.shape[:-1]).unsqueeze(axis), first, each.sources))
@@ -239,9 +232,7 @@ def layer_norm(call: Call) -> State:
 
 def _of_vectors(system: System, value: Value) -> Value:
     """(x - mean) / sqrt(variance + eps) of each vector along the last axis."""
-    for each in value.free:
-        if not _is_level(each.group) or not _is_level(each.direction):
-            system.equations.vanish(each.sources)
+    system.drop(value, but=lambda each: is_level(each.group, -1) and is_level(each.direction, -1))
     return _standardised(system, _one_datum_each(system, value.with_free(())))
 
 
@@ -256,8 +247,7 @@ def group_norm(call: Call) -> State:
     if count == 2 and operand.number.shape[1] > groups:
         made = _joined_rows(system, [_of_vectors(system, part) for part in _chunks(value, groups)])
     else:
-        for each in value.free:
-            system.equations.vanish(each.sources)
+        system.drop(value)
         space = system.whole(value.with_free(())).space
         system.vanish_on(np.eye(space.size), space, shift=False)
         size = space.size // groups
@@ -338,12 +328,6 @@ def _vectors(call: Call) -> Value:
     if isinstance(operand.state, Fixed):
         return still_vector(call, operand)
     return require_value(operand.state)
-
-
-def _is_level(tensor: Tensor) -> bool:
-    """True if all channels are equal, up to the rounding of a factor and its inverse, as a layer scale makes."""
-    apart = (tensor - tensor[..., :1]).abs()
-    return bool((apart <= 1e-13 * tensor.abs().max()).all())
 
 
 def _standardised(system: System, value: Value) -> Value:

@@ -5,19 +5,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from addnorm.redundancy.graph.operation_groups import COPIES, PERMUTING, VIEWS
 from addnorm.symmetry.actions.call import Call, Operand, rule
 from addnorm.symmetry.actions.equations import Ids
 from addnorm.symmetry.actions.system import NoRule
 from addnorm.symmetry.actions.values import Fixed, FreeShift, Square, State, Value, Weight
 
 INDEXING = frozenset(
-    {"view", "reshape", "_unsafe_view", "view_as", "unflatten", "flatten", "unsqueeze", "squeeze"}
-    | {"transpose", "swapaxes", "movedim", "permute", "t", "mT", "numpy_T", "adjoint"}
-    | {"expand", "expand_as", "broadcast_to", "repeat", "repeat_interleave"}
+    {"expand", "expand_as", "broadcast_to", "repeat", "repeat_interleave"}
     | {"slice", "select", "narrow", "unbind", "split", "split_with_sizes", "tensor_split", "chunk", "hsplit"}
     | {"index", "index_select", "gather", "flip", "roll", "pad", "constant_pad_nd"}
-    | {"alias", "clone", "detach", "contiguous", "lift_fresh_copy", "dropout"}
-    | {"to", "_to_copy", "type_as", "float", "double"}
+    | {"dropout"}
+    | VIEWS
+    | PERMUTING
+    | COPIES
 )
 REORDERING = (INDEXING | {"cat"}) - {"index", "index_select", "gather", "pad", "constant_pad_nd"}
 """Operations that only order, copy or select numbers, in a way that the graph alone decides."""
@@ -31,7 +32,7 @@ def reindexed(call: Call, tensor: Tensor) -> Any:
     if call.name in _RESHAPED:
         size: Any = call.named["size"]
         return tensor.reshape(size)
-    if call.name in ("to", "_to_copy", "dropout", "type_as", "float", "double", "contiguous"):
+    if call.name in ("to", "_to_copy", "dropout", "type_as", "contiguous"):
         return tensor
     if call.name in ("pad", "constant_pad_nd") and call.named.get("value") not in (None, 0, 0.0):
         raise NoRule
