@@ -24,6 +24,19 @@ PLUGINS = ("damped", "my_residual", "my_scores")
 WITH_PLUGIN_FILE = ("attended", "block", "norm", "placement", "position", "residual", "scores", "sink", "values")
 """Rooms whose docstring shows a plug-in file."""
 
+LONG = {
+    f"addnorm.{name}"
+    for name in (
+        "insight.ablation.ablate",
+        "insight.identifiable.gauges",
+        "insight.identifiable.identifiable",
+        "insight.scalars.explain.explain",
+        "symmetry.result.Symmetries.effective_of",
+        "symmetry.result.Symmetries.move",
+    )
+}
+"""Examples that count a model's freedom or train, for seconds each: thorough."""
+
 
 def examples() -> list[doctest.DocTest]:
     finder = doctest.DocTestFinder(exclude_empty=True)
@@ -73,8 +86,16 @@ def _without_plugins() -> Iterator[None]:
         remove_plugin(name)
 
 
-@pytest.mark.usefixtures("_without_plugins")
-@pytest.mark.parametrize("example", examples(), ids=lambda example: example.name.removeprefix("addnorm."))
+@pytest.mark.usefixtures("_without_plugins", "blank_pictures")
+@pytest.mark.parametrize(
+    "example",
+    [
+        pytest.param(
+            each, id=each.name.removeprefix("addnorm."), marks=[pytest.mark.thorough] if each.name in LONG else []
+        )
+        for each in examples()
+    ],
+)
 def test_example(example: doctest.DocTest, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     printed: list[str] = []

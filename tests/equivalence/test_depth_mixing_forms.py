@@ -20,6 +20,7 @@ from addnorm.kernels.depth_mixing import (
     write_streams,
 )
 from addnorm.kernels.depth_mixing.sinkhorn import _Sinkhorn
+from sampled import sampled
 
 sinkhorn_module = sys.modules[_Sinkhorn.__module__]  # the package has a function of that name
 
@@ -112,7 +113,7 @@ def test_activation_checkpointing_changes_nothing(case: str) -> None:
 
 
 @pytest.mark.plain  # hundreds of calls of what the other tests call
-@every_case
+@pytest.mark.parametrize("case", sampled(4, CASES))
 def test_derivatives_are_those_of_small_steps(case: str) -> None:
     function, inputs = given(case)
     assert torch.autograd.gradcheck(function, inputs)

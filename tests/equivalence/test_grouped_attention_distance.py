@@ -182,7 +182,7 @@ class Attention(torch.nn.Module):
 @pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning")  # torch's own export of torch 2.13
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # Dynamo's own, torch 2.13
 @pytest.mark.parametrize("trained", sampled(2, [True, False]))
-@pytest.mark.parametrize("how", ["export", "compile"])
+@pytest.mark.parametrize("how", sampled(2, ["export", "compile"]))
 def test_traced_numbers_are_the_same(how: str, trained: bool) -> None:
     given = replace(BASE, query=130, key=130, value_dim=4).arguments()
     values = torch.randn(HEADS, 261, dtype=torch.float64, generator=torch.Generator().manual_seed(0))

@@ -153,7 +153,7 @@ def growth(spec: ModelSpec) -> float:
     return peak(spec, 8 * LENGTH) / peak(spec, 4 * LENGTH)
 
 
-@pytest.mark.parametrize("kind", POSITIONS)
+@pytest.mark.parametrize("kind", sampled(3, POSITIONS))
 def test_memory_is_linear_up_to_eight_times_the_length(kind: str) -> None:
     """But for a bias that depends on the query as well: it is a matrix, and `addnorm plan` counts it as one."""
     times = growth(default_model(position=make("position", kind)))

@@ -157,7 +157,7 @@ class Layers:
             torch.testing.assert_close(one.double().cpu(), right.cpu(), **(tolerance or TOLERANCE))
 
 
-@pytest.mark.parametrize("name", sampled(4, CASES))
+@pytest.mark.parametrize("name", sampled(8, CASES))
 def test_values_and_gradients_are_those_of_the_formula(name: str) -> None:
     sides = Layers(CASES[name])
     everything = tuple(range(len(CASES[name].weights)))

@@ -138,6 +138,7 @@ def test_the_runs_finish_and_are_ranked_and_the_frozen_one_is_the_checkpoint(tra
     assert ranking["joined"].versus["plain"].verdict is not None
 
 
+@pytest.mark.thorough  # seconds
 def test_explain_separates_what_the_scalars_of_a_patch_learned(trained: StudyFolder, capsys: Any) -> None:
     explained = addnorm.explain(trained.path)
     assert {run["variant"] for run in explained["runs"]} == {"joined"}

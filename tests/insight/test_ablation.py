@@ -66,6 +66,7 @@ def test_with_all_groups_neutral_the_model_is_the_plain_one(
     assert found["loss"] + whole["change"] == whole["loss"]
 
 
+@pytest.mark.thorough  # seconds; the other tests ablate declared values
 def test_numbers_without_a_declared_value_return_to_their_start() -> None:
     model = subject(toy(residual="gate"))
     assert isinstance(model.spec, ModelSpec)

@@ -155,6 +155,7 @@ def several_seeds(tmp_path_factory):
     return folder / "runs"
 
 
+@pytest.mark.thorough  # trains eight runs
 def test_the_command_counts_over_seeds_and_keeps_the_entries_back(several_seeds, capsys):
     assert main(["explain", str(several_seeds), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

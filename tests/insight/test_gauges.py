@@ -34,7 +34,7 @@ def toy(**changes: Any) -> ModelSpec:
         ),
         # Any change of the weights is a change of the exponents.
         pytest.param({"scores": "power"}, ("scores.a",), marks=pytest.mark.thorough),
-        ({"scores": "weighted", "residual": "rezero"}, ("residual.alpha",)),
+        pytest.param({"scores": "weighted", "residual": "rezero"}, ("residual.alpha",), marks=pytest.mark.thorough),
     ],
     ids=str,
 )

@@ -275,6 +275,7 @@ def test_a_joint_made_without_memory_starts_as_any_other(kind: str) -> None:
     assert all(torch.equal(reset[name], value) for name, value in values)
 
 
+@pytest.mark.thorough  # imports anew, in a process of its own
 def test_equal_steps_are_made_on_the_meta_device_after_a_load_by_transformers() -> None:
     """Its loader replaces torch.linspace, and torch keeps the replacement where it has not met the device before."""
     code = """

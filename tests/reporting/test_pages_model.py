@@ -26,6 +26,7 @@ from addnorm.study.built_in import study_names, study_profiles
 from addnorm.study.encoding import encode
 from addnorm.study.loading import load_study
 from addnorm.testing.contract import shrunk
+from sampled import sampled
 
 PRESETS_THEMSELVES = "presets"
 
@@ -112,7 +113,7 @@ def check(spec: ModelSpec) -> None:
     assert any("x + " in text for text in shown["placement"]) == (spec.residual.kind == "add")
 
 
-@pytest.mark.parametrize("source", [PRESETS_THEMSELVES, *study_names()])
+@pytest.mark.parametrize("source", sampled(4, [PRESETS_THEMSELVES, *study_names()]))
 def test_built_in_models_are_shown_as_they_are_built(source: str) -> None:
     for name, spec in built_in()[source].items():
         try:
@@ -130,7 +131,7 @@ def test_a_query_or_key_bias_is_shown_where_it_is_built(base: str, kind: str, *,
 
 @pytest.mark.parametrize("shift", [False, True])
 @pytest.mark.parametrize("placement", ROOMS["placement"].kinds())
-@pytest.mark.parametrize("norm", ROOMS["norm"].kinds())
+@pytest.mark.parametrize("norm", sampled(3, ROOMS["norm"].kinds()))
 def test_norms_are_shown_where_and_as_they_are_built(norm: str, placement: str, *, shift: bool) -> None:
     built = {"kind": "mix", "share": 0.5} if placement == "mix" else placement  # both kinds of layers
     spec = shrunk(preset("base", norm=norm, placement=built, bias={"norm": shift}))

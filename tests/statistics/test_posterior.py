@@ -32,6 +32,7 @@ def test_two_variants_have_the_posterior_of_a_paired_t_test() -> None:
     assert (found.better, found.equivalent, found.worse) == pytest.approx((ends[0], ends[1] - ends[0], 1 - ends[1]))
 
 
+@pytest.mark.thorough  # a simulation
 def test_the_probabilities_are_calibrated() -> None:
     """Over true differences from a wide range, a stated probability of 0.6 to 0.9 is right that often."""
     rng = np.random.default_rng(1)

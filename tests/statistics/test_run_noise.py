@@ -14,6 +14,7 @@ from addnorm.cli import main
 from addnorm.errors import InputError
 from addnorm.statistics.run_noise import run_noise
 from addnorm.statistics.smallest_difference import smallest_difference
+from sampled import sampled
 
 SIMULATION = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "noise_of_runs.py"))
 TABLES = 400
@@ -33,7 +34,7 @@ def test_the_intervals_hold_the_truth(variants: int, seeds: int, seed_sd: float)
     assert one >= binom.ppf(5e-5, TABLES, 0.95) / TABLES  # of two parts, the interval may hold the truth more often
 
 
-@pytest.mark.parametrize(("comparisons", "seeds", "paired"), [(1, 3, True), (4, 3, True), (2, 5, False)])
+@pytest.mark.parametrize(("comparisons", "seeds", "paired"), sampled(3, [(1, 3, True), (4, 3, True), (2, 5, False)]))
 def test_rank_decides_the_smallest_difference_in_four_of_five_tables(
     comparisons: int, seeds: int, paired: bool
 ) -> None:

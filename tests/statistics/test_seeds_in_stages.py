@@ -53,6 +53,7 @@ def test_a_sequential_p_value_is_the_level_that_just_claims() -> None:
     assert sequential_p(DESIGN.looks, 2, np.array([0.9, 1.0])).tolist() == [1.0, 1.0]
 
 
+@pytest.mark.thorough  # a simulation
 def test_all_looks_together_make_false_claims_in_at_most_5_percent() -> None:
     """No variant is dropped, so that every look can still err: 2000 studies of 13 variants, 33 comparisons, seven looks. The
     simulation with dropping is benchmarks/seeds_in_stages.py."""

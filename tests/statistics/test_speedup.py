@@ -16,6 +16,7 @@ from addnorm.errors import InputError, UnknownName
 from addnorm.statistics.effects.equal_loss import steps_to_equal_loss
 from addnorm.statistics.effects.joint_law import JointLaw
 from addnorm.statistics.effects.speedup import SizeRuns, speedup
+from sampled import sampled
 
 SIMULATION = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "speedup.py"))
 Setting = SIMULATION["Setting"]
@@ -29,12 +30,15 @@ def plausible(rate: float, tables: int = TABLES) -> bool:
 
 @pytest.mark.parametrize(
     "setting",
-    [
-        Setting(),
-        Setting(seed_sd=0.009, shared=True),
-        Setting(given={"limit": 1.6, "exponent": 0.0941}),
-        Setting(worth=1.5, cost=1.1, sd=(0.01,)),
-    ],
+    sampled(
+        4,
+        [
+            Setting(),
+            Setting(seed_sd=0.009, shared=True),
+            Setting(given={"limit": 1.6, "exponent": 0.0941}),
+            Setting(worth=1.5, cost=1.1, sd=(0.01,)),
+        ],
+    ),
 )
 def test_the_intervals_of_three_sizes_and_three_seeds_hold_the_truth(setting: Any) -> None:
     assert plausible(SIMULATION["coverage"](setting, TABLES)[0])

@@ -231,6 +231,7 @@ def test_whatever_adds_more_or_less_than_seeds_is_refused(tmp_path: Path, what: 
     assert StudyFolder(tmp_path).extensions == []
 
 
+@pytest.mark.thorough  # eight processes
 def test_looks_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
     StudyFolder.create(tmp_path, plan("add"))
     script = (

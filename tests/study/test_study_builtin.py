@@ -27,6 +27,7 @@ from addnorm.study.encoding import encode
 from addnorm.study.expansion import expand, fit_models, run_identity, run_name, validate
 from addnorm.study.loading import load_study
 from addnorm.supervision.cost_estimate import step_cost
+from sampled import sampled
 
 ALL = [(name, profile) for name in study_names() for profile in study_profiles(name)]
 
@@ -41,7 +42,7 @@ def small() -> Study:
     )
 
 
-@pytest.mark.parametrize(("name", "profile"), ALL)
+@pytest.mark.parametrize(("name", "profile"), sampled(3, ALL))
 def test_built_in_profiles_load_and_build(name: str, profile: str) -> None:
     study = load_study(name, profile=profile)
     assert study.name == name

@@ -12,6 +12,7 @@ from addnorm.study.loading import load_study
 from addnorm.study.variants import VariantReader
 from addnorm.supervision import prepared
 from addnorm.supervision import run as run_module
+from sampled import sampled
 
 STUDY = """name: tiny
 seeds: [0]
@@ -56,7 +57,7 @@ def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Counter[str]:
     ],
     ids=["plain", "grid", "tune", "grid of two axes"],
 )
-@pytest.mark.parametrize("command", ["run", "plan"])
+@pytest.mark.parametrize("command", sampled(2, ["run", "plan"]))
 def test_every_variant_and_point_is_decoded_once(
     expanded: str, decoded: int, command: str, calls: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

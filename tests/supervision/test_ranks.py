@@ -176,6 +176,7 @@ def part_at_once(folder: Path, times: int, together: Barrier) -> None:
         del store
 
 
+@pytest.mark.thorough  # twenty meetings of processes
 def test_ranks_that_part_at_once_leave_no_file(tmp_path: Path) -> None:
     """With the number of workers given, one meeting in thirty left its file."""
     context = get_context("spawn")

@@ -276,7 +276,7 @@ def at_step_3(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Callable[[]
     monkeypatch.setattr(Trainer, "train_step", step)
 
 
-@pytest.mark.parametrize(("name", "harm"), [*product(HARMED_WHILE_TRAINED, (gone, empty))])
+@pytest.mark.parametrize(("name", "harm"), sampled(3, product(HARMED_WHILE_TRAINED, (gone, empty))))
 def test_a_file_that_vanishes_while_its_run_is_trained(
     study: StudyFolder,
     calm_small: Path,

@@ -193,7 +193,7 @@ def made(cls: Callable[[], nn.Module]) -> nn.Module:
     return generic(cls().eval(), torch.float64)
 
 
-@pytest.mark.parametrize("cls", sampled(3, CASES))
+@pytest.mark.parametrize("cls", sampled(8, CASES))
 def test_families(cls: type[Attention]) -> None:
     families, beside, _ = CASES[cls]
     counted = addnorm.symmetries(made(cls), TOKENS, points=1)
@@ -202,7 +202,7 @@ def test_families(cls: type[Attention]) -> None:
     assert counted.redundant == counted.explained + beside
 
 
-@pytest.mark.parametrize("cls", CASES)
+@pytest.mark.parametrize("cls", sampled(4, CASES))
 def test_what_the_canonical_form_leaves_is_named(cls: type[Attention]) -> None:
     families, _, left = CASES[cls]
     model = made(cls)

@@ -111,7 +111,7 @@ def test_a_proven_move_of_any_family_leaves_the_form(name: str, every: int) -> N
             assert distance(form, moved) < SAME, (family.name, index)
 
 
-@pytest.mark.parametrize("name", sampled(3, CLASSES))
+@pytest.mark.parametrize("name", sampled(9, CLASSES))
 def test_the_form_is_certified_and_a_fixed_point(name: str) -> None:
     model, inputs = shipped(name)
     made = canonicalised(model, inputs)

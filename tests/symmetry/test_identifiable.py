@@ -101,7 +101,7 @@ def test_all_commands_show_one_count(finished: Path, tmp_path: Path, capsys: pyt
 
 @pytest.mark.parametrize(
     ("socket", "kind"),
-    sampled(2, [("residual", "rezero"), ("residual", "gate"), ("scores", "weighted"), ("sink", "logit")]),
+    sampled(4, [("residual", "rezero"), ("residual", "gate"), ("scores", "weighted"), ("sink", "logit")]),
 )
 def test_list_plan_explain_and_ablation_say_the_same_integers(
     socket: str, kind: str, capsys: pytest.CaptureFixture[str]
@@ -170,6 +170,7 @@ def test_the_table_has_every_joint_and_is_that_of_the_data() -> None:
     assert data["residual.rezero"]["matter"] == 0
 
 
+@pytest.mark.thorough  # seconds
 def test_a_row_is_what_is_counted() -> None:
     script = _script()
     data = json.loads(script.DATA.read_text(encoding="utf-8"))

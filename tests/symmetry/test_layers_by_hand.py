@@ -9,6 +9,7 @@ from torch.nn import functional as F
 import addnorm
 from addnorm.redundancy.execution.generic_weights import generic
 from addnorm.symmetry.bases.representative import canonicalised
+from sampled import sampled
 
 WIDTH = 8
 NUMBERS = torch.randn(9, 7, 10, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
@@ -94,18 +95,21 @@ class UnitRows(Layer):
 
 @pytest.mark.parametrize(
     ("cls", "directions", "beside"),
-    [
-        # Gains, the stream's basis, four factors. Equal copies are read and written by the sums of two numbers each, which no
-        # rule says: two directions, and the factor of what is written.
-        (Streams, 16 + 28 + 4, 3),
-        # Gains and the stream's basis, what all of a router's numbers have in common.
-        (Experts, 16 + 28 + 9, 0),
-        (ExpertsInOneSum, 16 + 28 + 9, 0),
-        # Gains, scales of the kernel's inputs, and two sums of biases that the means of the groups remove.
-        (GroupedNorm, 8 + 8 + 2, 0),
-        # Gains, the lengths of ten rows, and the length of the stream.
-        (UnitRows, 8 + 10 + 1, 0),
-    ],
+    sampled(
+        2,
+        [
+            # Gains, the stream's basis, four factors. Equal copies are read and written by the sums of two numbers each, which
+            # no rule says: two directions, and the factor of what is written.
+            (Streams, 16 + 28 + 4, 3),
+            # Gains and the stream's basis, what all of a router's numbers have in common.
+            (Experts, 16 + 28 + 9, 0),
+            (ExpertsInOneSum, 16 + 28 + 9, 0),
+            # Gains, scales of the kernel's inputs, and two sums of biases that the means of the groups remove.
+            (GroupedNorm, 8 + 8 + 2, 0),
+            # Gains, the lengths of ten rows, and the length of the stream.
+            (UnitRows, 8 + 10 + 1, 0),
+        ],
+    ),
 )
 def test_every_direction_is_explained(cls: type[Layer], directions: int, beside: int) -> None:
     torch.manual_seed(0)

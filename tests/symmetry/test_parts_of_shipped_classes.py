@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import addnorm
+from sampled import sampled
 
 X = torch.randn(20, 5, 3, generator=torch.Generator().manual_seed(0))
 
@@ -192,11 +193,14 @@ class HeadsAsAxes(nn.Module):
 
 @pytest.mark.parametrize(
     ("cls", "directions"),
-    [
-        *((KeysInParts, 8), (Scan, 3), (Channels, 3), (MixOfTokens, 3), (ClassToken, 6)),
-        *((UnitLength, 7), (Pooled, 12), (LearnedQuery, 17), (Clamped, 4)),
-        *((NormOfEachHead, 16), (Windows, 4), (WiderThanItsInput, 17), (HeadsAsAxes, 16)),
-    ],
+    sampled(
+        3,
+        [
+            *((KeysInParts, 8), (Scan, 3), (Channels, 3), (MixOfTokens, 3), (ClassToken, 6)),
+            *((UnitLength, 7), (Pooled, 12), (LearnedQuery, 17), (Clamped, 4)),
+            *((NormOfEachHead, 16), (Windows, 4), (WiderThanItsInput, 17), (HeadsAsAxes, 16)),
+        ],
+    ),
 )
 def test_counts(cls: type[nn.Module], directions: int) -> None:
     torch.manual_seed(1)

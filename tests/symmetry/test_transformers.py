@@ -96,6 +96,7 @@ def test_moves_of_all_families_change_no_output_and_leave_the_form(name: str) ->
     assert found.equal, found.apart
 
 
+@pytest.mark.thorough  # seconds
 def test_units_of_one_expert_have_an_order_of_their_own() -> None:
     model, inputs = REPORT.reduced("MixtralForCausalLM")
     model = generic(model.eval(), torch.float64)

@@ -104,6 +104,7 @@ def test_ways_are_compared_in_values_and_times() -> None:
     assert not any(way.impl == "sdpa" and way.case == "with dropout" for way in measured)
 
 
+@pytest.mark.thorough  # measures all ways once more
 def test_a_wrong_way_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     streaming = api.IMPLEMENTATIONS["streaming"]
     monkeypatch.setitem(api.IMPLEMENTATIONS, "streaming", lambda problem: 1.05 * streaming(problem))

@@ -89,7 +89,7 @@ KV_HEADS = {kind: 1 + number % 2 for group in (FREE_KEYS, ROTATED) for number, k
 """Key heads, for two query heads: the kinds of a group take turns, so that each group is met with one key head and with two."""
 
 
-@pytest.mark.parametrize("kind", sampled(2, sorted(set(ROOMS["position"].kinds()) - {"relative_bank"})))
+@pytest.mark.parametrize("kind", sampled(4, sorted(set(ROOMS["position"].kinds()) - {"relative_bank"})))
 def test_position(kind: str) -> None:
     """Rotated keys need W_k n + db_k = 0: e conditions more, and k moves with n alone."""
     assert kind in KV_HEADS, f"derive what position '{kind}' does to the key's bias, and add it here"
@@ -110,7 +110,7 @@ def test_partial_rotation_frees_the_entries_that_are_not_rotated() -> None:
 # --- scores: the sum of several layers' scores forgives the same keys ---
 
 
-@pytest.mark.parametrize("kind", sampled(3, ROOMS["scores"].kinds()))
+@pytest.mark.parametrize("kind", sampled(6, ROOMS["scores"].kinds()))
 def test_score_residual(kind: str) -> None:
     """A shift of layer i's keys adds s_i q_i . c to a whole row of every sum that layer i joins: the base's counts."""
     check(make(scores=ROOMS["scores"].make(kind)), L * (4 * D + 2) + D, rows_of())
