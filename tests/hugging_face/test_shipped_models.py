@@ -18,6 +18,7 @@ import addnorm
 from addnorm.errors import InputError
 from addnorm.outside.hugging_face.shipped.assembly import fill_joint, joint_spec
 from addnorm.outside.hugging_face.shipped.reading import TABLES
+from sampled import sampled
 
 BOUND = 1e-9
 Pair = tuple[Any, Any]
@@ -266,7 +267,7 @@ UNTRACED = ("qwen4_exp",)
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("case", CONFIGS)
+@pytest.mark.parametrize("case", sampled(4, CONFIGS, pytest.mark.soak))
 @torch.no_grad()
 def test_a_checkpoint_is_traced_whole(case: str, folder: Callable[[str], Path]) -> None:
     theirs = getattr(transformers, CONFIGS[case][0]).from_pretrained(folder(case), dtype=torch.float32).eval()

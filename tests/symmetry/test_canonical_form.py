@@ -92,7 +92,10 @@ def test_copies_that_differ_by_moves_of_all_families_have_one_form(name: str, co
     ("name", "every"),
     [
         ("LlamaForCausalLM", 40),
-        *(pytest.param(each, 1, marks=pytest.mark.thorough) for each in COUNTS),
+        *(
+            pytest.param(each, 1, marks=pytest.mark.soak if at else pytest.mark.thorough)
+            for at, each in enumerate(COUNTS)
+        ),
     ],
 )
 def test_a_proven_move_of_any_family_leaves_the_form(name: str, every: int) -> None:

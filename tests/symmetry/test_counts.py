@@ -63,11 +63,15 @@ JOINTS = [
     ("attended", "head_scale", 4, 4),
     ("position", "alibi", 0, 24),
 ]
+QUICK = {"lambdas": ()}
 
 
 @pytest.mark.parametrize(
     ("socket", "kind", "numbers", "more"),
-    [pytest.param(*each, id=each[1], marks=() if each[1] in ("lambdas",) else pytest.mark.thorough) for each in JOINTS],
+    [
+        pytest.param(*each, id=each[1], marks=QUICK.get(each[1], pytest.mark.soak if at % 2 else pytest.mark.thorough))
+        for at, each in enumerate(JOINTS)
+    ],
 )
 def test_joints(socket: str, kind: str, numbers: int, more: int) -> None:
     found = counted(**{socket: kind})

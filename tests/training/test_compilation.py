@@ -137,7 +137,7 @@ def test_a_compiled_training_resumes_to_the_same_bits(tmp_path: Path) -> None:
     from addnorm.training.loop import Trainer, content_hash
 
     dataset = prepare(Synthetic(), Bytes(), tmp_path / "data")
-    model = preset("llama", **{**SIZES, "vocab": 257}, dropout=0.1, scores="weighted")
+    model = preset("llama", **{**SIZES, "vocab": 257, "depth": 1}, dropout=0.1, scores="weighted")
     spec = synthetic_run(dataset, model, Training(steps=8, batch=2, seq=16, compile=True))
     whole, resumed = (Trainer(spec, dataset, torch.device("cpu")) for _ in range(2))
     assert whole.compile() is None

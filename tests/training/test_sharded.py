@@ -68,7 +68,19 @@ def as_rank(dataset: Dataset, case: dict[str, Any], place: RankPlace, results: A
 
 
 @pytest.mark.parametrize(
-    ("case", "size"), sampled(len(CASES), [*((case, 2) for case in CASES), (CASES[0], 4)]), ids=str
+    ("case", "size"),
+    sampled(
+        len(CASES),
+        [
+            # Triton's interpreter takes ten times as long as all others together.
+            *(
+                pytest.param(case, 2, marks=[pytest.mark.soak] if case.get("attention") == "running" else [])
+                for case in CASES
+            ),
+            (CASES[0], 4),
+        ],
+    ),
+    ids=str,
 )
 def test_ranks_compute_the_bits_of_one(dataset: Dataset, case: dict[str, Any], size: int, tmp_path: Path) -> None:
     import torch.distributed.fsdp

@@ -342,7 +342,7 @@ class _Roles:
     """Number of a space by unknown; -1 for others."""
     shift: Ids
     marks: Mapping[str, np.ndarray]
-    """Which unknowns have a mark of a signature, by its name there."""
+    """True for the unknowns that have a mark of a signature, by its name there."""
     roles: tuple[frozenset[str], ...]
 
     @classmethod

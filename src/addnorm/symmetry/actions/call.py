@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from addnorm.symmetry.actions.system import NoRule, System
-from addnorm.symmetry.actions.values import Fixed, Square, State, Value, Weight
+from addnorm.symmetry.actions.values import Fixed, State, Value, Weight
 
 
 def operation(target: object) -> str:
@@ -121,6 +121,3 @@ def require_value(state: State) -> Value:
     if not isinstance(state, Value):
         raise NoRule
     return state
-
-
-__all__ = ["RULES", "Call", "Fixed", "Operand", "Rule", "Square", "Weight", "operation", "require_value", "rule"]

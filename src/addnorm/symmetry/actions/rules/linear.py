@@ -18,7 +18,7 @@ from addnorm.symmetry.actions.call import Call, Operand, rule
 from addnorm.symmetry.actions.equations import ZERO, Ids, Numbers, Term, negative, product_terms
 from addnorm.symmetry.actions.system import NoRule, RowMoves, System, unique_rows
 from addnorm.symmetry.actions.uses import MapUse
-from addnorm.symmetry.actions.values import NOWHERE, Fixed, FreeShift, Space, State, Value, Weight
+from addnorm.symmetry.actions.values import Fixed, FreeShift, Space, State, Value, Weight
 
 _UNSEEN = 1e-9
 """Share of a shift up to which a map does not see it."""
@@ -127,14 +127,7 @@ def repeated_inside(weight: Operand, count: int) -> Operand:
 
 
 def among_zeros(weight: Operand, shape: tuple[int, ...], own: Callable[[Tensor], Tensor], rows: int) -> Operand:
-    """A matrix of so many rows with a weight's numbers in a part of it, and zeros elsewhere, which stay zero.
-
-    Args:
-        weight: the numbers.
-        shape: of the matrix, with its rows and columns taken apart.
-        own: the part, as a view of a tensor of this shape.
-        rows: of the matrix.
-    """
+    """A matrix of so many rows whose zeros stay zero, but for its own part, a view of the matrix in a shape: the weight."""
     wide, names = torch.zeros(shape, dtype=torch.float64), torch.full(shape, ZERO)
     own(wide).copy_(weight.number)
     own(names).copy_(torch.from_numpy(np.ascontiguousarray(weight_ids(weight))))
@@ -347,19 +340,3 @@ def _equations(
     system.equations.require(*terms)
     system.equations.require(*shifts)
     return sources
-
-
-__all__ = [
-    "NOWHERE",
-    "addmm",
-    "among_zeros",
-    "embedding",
-    "entry_by_entry",
-    "linear",
-    "mapped",
-    "mapped_by_group",
-    "repeated_inside",
-    "transposed",
-    "weight_ids",
-    "with_one_constant",
-]

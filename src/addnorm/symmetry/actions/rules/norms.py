@@ -13,11 +13,11 @@ from torch import Tensor
 from addnorm.symmetry.actions.call import Call, Operand, require_value, rule
 from addnorm.symmetry.actions.equations import ZERO, Numbers, negative, product_terms
 from addnorm.symmetry.actions.rules.pointwise import power
-from addnorm.symmetry.actions.rules.products import gained, product, scaled, spread
+from addnorm.symmetry.actions.rules.products import gained, product, scaled
 from addnorm.symmetry.actions.rules.shapes import still_vector
 from addnorm.symmetry.actions.rules.sums import combined, shifted
 from addnorm.symmetry.actions.system import NoRule, System, by_datum, renumbered, unique_rows
-from addnorm.symmetry.actions.values import NOWHERE, Fixed, FreeShift, Square, State, Value, is_level
+from addnorm.symmetry.actions.values import Fixed, FreeShift, Square, State, Value, is_level
 
 _POOLING = frozenset({"adaptive_avg_pool1d", "adaptive_avg_pool2d", "_adaptive_avg_pool2d"})
 """Poolings over all that is behind the channels, if the result is to have one place."""
@@ -364,6 +364,3 @@ def _apart_from_mean(nulls: list[tuple[Numbers, float]]) -> list[tuple[Numbers, 
         return []
     kept = np.linalg.svd(forms.sum(1)[None])[2][1:]
     return [(form, 0.0) for form in kept @ forms]
-
-
-__all__ = ["NOWHERE", "layer_norm", "length", "reduced", "rms_norm", "spread", "vector_norm"]
