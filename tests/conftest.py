@@ -50,7 +50,7 @@ def pytest_collection() -> Iterator[None]:
         return (yield)
     finally:
         gc.freeze()
-        gc.set_threshold(100_000, 20, 20)
+        gc.set_threshold(5_000, 20, 20)
         gc.enable()
 
 

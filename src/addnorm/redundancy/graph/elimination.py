@@ -47,7 +47,7 @@ OnLoss = Callable[[int, int], None]
 _PIVOT = 1e-3
 """Smallest pivot relative to its equation's largest coefficient: division by a smaller one would amplify rounding errors."""
 _WELL_CONDITIONED = 1e4
-"""Largest condition number of a square block that is solved for as a whole."""
+"""Condition number up to which the last square block is solved for as a whole, before any other."""
 _LARGEST_SYSTEM = 2**25
 """Largest number of coefficients for which coordinates are eliminated one by one."""
 
@@ -183,26 +183,32 @@ class Elimination:
         return False
 
     def _square(self, matrices: Mapping[int, torch.Tensor], terms: Mapping[int, Term]) -> bool:
-        """Solve "the shift vanishes" for the last block whose matrix is square, regular and well conditioned. This
-        decides no rank and preserves the regularity of the other blocks."""
-        # The last block first: its parameter was added last, and its solution says which earlier shifts it absorbs.
+        """Solve "the shift vanishes" for a block whose matrix is square and regular, the last that is well conditioned or else
+        the best conditioned. This decides no rank and preserves the regularity of the other blocks."""
+        # The last block first: its parameter was added last, and its solution says which earlier shifts it absorbs. Where a
+        # badly conditioned factor stands behind all of them, as the last layer of a chain, the rounding of the solution may
+        # hide a cancellation further on. Singular values would be worse: they cannot tell the smallest one of a long product
+        # from zero, and call a bias redundant that is none.
+        conditions: dict[int, float] = {}
         for block in reversed(list(matrices)):
-            matrix = matrices[block]
-            square = terms[block].regular and matrix.shape[0] == matrix.shape[1]
-            if not square or conditioned(matrix.numpy())[1] > _WELL_CONDITIONED:
-                continue
-            self.solutions[block] = {
-                other: dense(
-                    len(matrix),
-                    -torch.linalg.solve(matrix, given),
-                    regular=terms[other].regular,
-                    condition=terms[other].condition * terms[block].condition,
-                )
-                for other, given in matrices.items()
-                if other != block
-            }
-            return True
-        return False
+            if terms[block].regular and matrices[block].shape[0] == matrices[block].shape[1]:
+                conditions[block] = conditioned(matrices[block].numpy())[1]
+                if conditions[block] <= _WELL_CONDITIONED:
+                    break
+        if not conditions:
+            return False
+        block = min(conditions, key=conditions.__getitem__)
+        self.solutions[block] = {
+            other: dense(
+                len(given),
+                -torch.linalg.solve(matrices[block], given),
+                regular=terms[other].regular,
+                condition=terms[other].condition * terms[block].condition,
+            )
+            for other, given in matrices.items()
+            if other != block
+        }
+        return True
 
     def _singletons(
         self, matrices: dict[int, torch.Tensor], rows: int, group: int | None, terms: Mapping[int, Term]
