@@ -170,3 +170,16 @@ def test_seeds_beyond_a_hundred_are_called_not_resolvable() -> None:
     (cell,) = near["cells"]
     assert cell is not None
     assert [cell[name] for name in ("seeds_lower", "seeds", "seeds_needed", "needed_for")] == [1, 3, 100, "more"]
+
+
+def test_a_row_of_the_page_has_half_of_its_means_interval() -> None:
+    results = [
+        Result(variant=v, seed=s, loss=2.5 + at + 0.01 * s * (-1) ** at) for at, v in enumerate("ab") for s in range(4)
+    ]
+    ranking = rank(results, references=["a"])
+    for row in verdicts(ranking, {}).rows:
+        entry = ranking[row["variant"]]
+        assert entry.mean is not None
+        assert entry.interval is not None
+        assert row["mean"] == entry.mean
+        assert [row["mean"] - row["reach"], row["mean"] + row["reach"]] == pytest.approx(entry.interval, abs=1e-12)
