@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src" / "addnorm"
 SMALL = 40
 MOST = {
-    "lines without comments": 112407,  # wanted: 70500; rooms of new subjects since: 24200
+    "lines without comments": 112404,  # wanted: 70500; rooms of new subjects since: 24200
     "percent of files of at most 40 lines": 13.2,  # wanted: 8
     "files in one folder": 25,
     "lines of the longest file": 400,

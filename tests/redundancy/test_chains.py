@@ -44,6 +44,18 @@ def test_the_proof_loses_no_direction_in_a_deep_product(depth: int, width: int, 
     assert [each.verdict for each in audit.findings[:depth]] == ["foldable"] * depth
 
 
+def test_a_long_chain_before_a_norm_has_no_more_than_its_one_direction_a_bias() -> None:
+    """A layer norm forgives what is equal in all numbers: one direction of each bias. In one chain of 120 a second one of the
+    first two biases was claimed, whose effect is near rounding. Where the product's condition, 7e13 here, leaves no room above
+    what counts as zero, nothing is claimed of a bias alone."""
+    torch.manual_seed(11)
+    layers = [nn.Linear(16, 16) for _ in range(10)]
+    model = nn.Sequential(*layers, nn.LayerNorm(16, elementwise_affine=False), nn.Linear(16, 3))
+    audit = addnorm.audit(model, data(3, 16), methods="static")
+    assert audit.joint_null == 9 * 16 + 1
+    assert all(each.redundant_dof <= 1 for each in audit.findings)
+
+
 @pytest.mark.parametrize("seed", [57, 571])
 def test_a_last_layer_that_is_badly_conditioned_makes_no_bias_redundant(seed: int) -> None:
     """One draw in 250 of a layer of width 64 has a condition beyond 1e4 at the numbers of the proof: a direction of the first

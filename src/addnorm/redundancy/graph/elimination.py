@@ -140,19 +140,19 @@ class Elimination:
             matrices = {block: levelled(matrix, group, terms[block].noise) for block, matrix in matrices.items()}
         for block, matrix in matrices.items():
             on_loss(block, _taken(terms[block], matrix, group if together else None))
-        rows = prod(reduced)
+        rows, worst = prod(reduced), max(term.condition for term in terms.values())
         # Losses are reported before anything is solved, from each block's own equations: they say what a demand concerns, and
         # are shown to people. The counts of the proof come from the free coordinates at the end.
         if rows * columns > _LARGEST_SYSTEM:
             whole = torch.cat(list(matrices.values()), dim=1)
-            self._solve(compressed(differences(whole, group) if together else whole), list(matrices))
+            self._solve(compressed(differences(whole, group) if together else whole), list(matrices), worst)
             return
         left = self._singletons(matrices, rows, group if together else None, terms)
         # `_square` only where no row was solved by itself: it uses the matrices as they were before `_singletons`
         # replaced columns of them.
         if left is None or (not together and len(left[0]) == rows and self._square(matrices, terms)):
             return
-        self._solve(*left)
+        self._solve(*left, worst)
 
     def _diagonal(self, terms: Mapping[int, Term], axes: Sequence[int] | None, on_loss: OnLoss) -> bool:
         """Solve the most common demand without a dense matrix: one block is diagonal along the only axis that varies."""
@@ -188,7 +188,7 @@ class Elimination:
         # The last block first: its parameter was added last, and its solution says which earlier shifts it absorbs. Where a
         # badly conditioned factor stands behind all of them, as the last layer of a chain, the rounding of the solution may
         # hide a cancellation further on. Singular values would be worse: they cannot tell the smallest one of a long product
-        # from zero, and call a bias redundant that is none.
+        # from zero, and call an effective bias redundant.
         conditions: dict[int, float] = {}
         for block in reversed(list(matrices)):
             if terms[block].regular and matrices[block].shape[0] == matrices[block].shape[1]:
@@ -290,11 +290,11 @@ class Elimination:
         remaining = torch.cat([matrix[open_rows] for matrix in narrowed.values()], dim=1) if narrowed else None
         return (remaining, list(narrowed)) if remaining is not None and remaining.any() else None
 
-    def _solve(self, matrix: torch.Tensor, blocks: list[int]) -> None:
+    def _solve(self, matrix: torch.Tensor, blocks: list[int], worst: float) -> None:
         """Solve equations [rows, coordinates of these blocks in order] by their null space."""
         # Rows are normalised first: an equation that was multiplied by small weights is no less of a constraint. The
-        # condition of the result is infinite if some rank is not clear, so that no verdict is based on it
-        # (tests/redundancy/test_chains.py).
+        # condition of the result is that of the worst of its equations, and infinite if some rank is not clear: no verdict is
+        # based on a direction that is null up to rounding alone, be it behind a gap (tests/redundancy/test_chains.py).
         sizes = matrix.abs().amax(dim=1) if len(matrix) else matrix.new_zeros(0)
         matrix = matrix[sizes > 0] / sizes[sizes > 0][:, None]
         matrix = matrix / matrix.norm(dim=1, keepdim=True)
@@ -304,7 +304,7 @@ class Elimination:
         # space, but the decomposition would mix them with others and turn a sparse map into a dense one.
         used = matrix.any(dim=0)
         kernel, clear = kernel_by_components(matrix[:, used])
-        condition = 1.0 if clear else inf
+        condition = worst if clear else inf
         free = self.new_block(kernel.shape[1], self.owner[blocks[0]]) if kernel.shape[1] else None
         at = row = 0
         for block in blocks:

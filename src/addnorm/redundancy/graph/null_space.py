@@ -28,8 +28,8 @@ from addnorm.redundancy.execution.tracked_parameters import TrackedParameters
 Delta = dict[str, torch.Tensor]
 """A change: per parameter a float64 tensor of its `coordinate_shape`; absent parameters do not change."""
 
-_LARGEST_CONDITION = 1e14
-"""Largest condition number of a product for which float64 separates small singular values from rounding."""
+_LARGEST_CONDITION = 1e12
+"""Largest bound of a condition up to which float64 tells small singular values from zero; bounds of factors multiply."""
 
 LARGEST_BASIS = 20_000_000
 """Largest size of the dense basis that `basis` returns."""

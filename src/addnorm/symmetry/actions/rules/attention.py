@@ -297,14 +297,10 @@ def averaged(system: System, value: Value, heads: int, places: int, factors: Ids
 def _free_of_means(system: System, value: Value, heads: int, places: int) -> tuple[FreeShift, ...]:
     """The free shifts of weighted means over places [..., head, place, d]: of any number at each place, any at each mean."""
     made = []
+    # Alike in all heads, in all numbers of a head, and at all places.
+    levels = (("group", -3), ("group", -1), ("direction", -2))
     for each in system.drop(
-        value,
-        but=lambda each: (
-            each.group.dim() > 3
-            and is_level(each.group, -3)
-            and is_level(each.group, -1)
-            and is_level(each.direction, -2)
-        ),
+        value, lambda each: each.group.dim() > 3 and all(is_level(getattr(each, name), axis) for name, axis in levels)
     ):
         first = each.direction[..., :1, :]
         shape = (*each.group.shape[:-3], heads, places, each.group.shape[-1])
