@@ -294,7 +294,7 @@ class Elimination:
         """Solve equations [rows, coordinates of these blocks in order] by their null space."""
         # Rows are normalised first: an equation that was multiplied by small weights is no less of a constraint. The
         # condition of the result is that of the worst of its equations, and infinite if some rank is not clear: no verdict is
-        # based on a direction that is null up to rounding alone, be it behind a gap (tests/redundancy/test_chains.py).
+        # based on a direction that may be null by rounding alone, even below a gap (tests/redundancy/test_chains.py).
         sizes = matrix.abs().amax(dim=1) if len(matrix) else matrix.new_zeros(0)
         matrix = matrix[sizes > 0] / sizes[sizes > 0][:, None]
         matrix = matrix / matrix.norm(dim=1, keepdim=True)

@@ -127,7 +127,7 @@ def repeated_inside(weight: Operand, count: int) -> Operand:
 
 
 def among_zeros(weight: Operand, shape: tuple[int, ...], own: Callable[[Tensor], Tensor], rows: int) -> Operand:
-    """A matrix of so many rows whose zeros stay zero, but for its own part, a view of the matrix in a shape: the weight."""
+    """A matrix of zeros, which stay zero, with a weight in the part that `own` returns of the matrix in the given shape."""
     wide, names = torch.zeros(shape, dtype=torch.float64), torch.full(shape, ZERO)
     own(wide).copy_(weight.number)
     own(names).copy_(torch.from_numpy(np.ascontiguousarray(weight_ids(weight))))
