@@ -1,16 +1,22 @@
 """Learned scalars over seeds: what is counted first, before the single numbers."""
 
+import json
 import re
+from dataclasses import asdict
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 import made_files
 import made_study
 from addnorm.reporting.reader import Reader
 from addnorm.reporting.render import Pages
 from addnorm.reporting.sections.scalars import ScalarsSection, scalar_rows
-from addnorm.reporting.sections.scalars.record import has_families
+from addnorm.reporting.sections.scalars.over_seeds import over_seeds
+from addnorm.reporting.sections.scalars.record import families, has_families
 from addnorm.reporting.view import View
+from addnorm.statistics.departures import by_family, departures
 from addnorm.store import write_json
 from addnorm.words import phrases
 
@@ -76,3 +82,49 @@ def test_of_a_large_parameter_some_numbers_are_shown_and_it_says_so(tmp_path, la
     assert len(drawn.table(rows, phrases(language)).body) == 234 * len(snapshot.variants)
     assert has_families(snapshot, ["base"])
     assert not has_families(snapshot, [])
+
+
+def record(run, init: list[float], value: list[float]) -> None:
+    zeros = np.zeros(len(init))
+    arrays = dict.fromkeys(("decay", "log_kept", "mean", "mean_square", "mean_absolute"), zeros)
+    arrays |= {"init": np.array(init), "value": np.array(value), "gradient": np.subtract(value, init)}
+    names = json.dumps([f"residual.w[{place}]" for place in range(len(init))])
+    save_file({**arrays, "steps": np.array(100)}, run.path / "scalars.safetensors", metadata={"names": names})
+
+
+@pytest.mark.parametrize("moved", [(0.0, 0.0, 0.0), (0.2, 0.19, 0.21), (0.2, -0.2, 0.1)])
+def test_seeds_that_start_apart_are_each_compared_with_their_own_start(tmp_path, moved):
+    """As `addnorm explain` does: against the mean start, an untouched draw would lie on both sides of it."""
+    study = made_study.finished(tmp_path / "study")
+    runs = [run for run in study.runs() if run.spec["variant"] == "base"]
+    starts = np.array([[0.5, 2.0], [-0.3, 1.0], [0.1, -1.0]])
+    ends = starts + np.array(moved)[:, None]
+    for run, start, end in zip(runs, starts, ends, strict=True):
+        record(run, start.tolist(), end.tolist())
+    (family,) = families(Reader(study.path).look(), ["base"])
+    names = ["residual.w"] * 2
+    (expected,) = by_family(departures(ends, starts, families=names, steps=100), names, [])
+    (counted,) = over_seeds([family])
+    assert asdict(counted) == asdict(expected)
+    assert [entry.init for entry in family.entries] == pytest.approx(starts.mean(0))
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_a_seed_whose_record_is_damaged_is_not_counted_and_is_named(tmp_path, language):
+    study = made_study.finished(tmp_path / "study")
+    runs = [run for run in study.runs() if run.spec["variant"] == "base"]
+    for run in runs:
+        record(run, [1.0], [1.2])
+    path = runs[-1].path / "scalars.safetensors"
+    path.write_bytes(path.read_bytes()[:100])
+    view = View(page="scalars", language=language, link=lambda page, **query: f"/{page}", variant="base")
+    html = Pages().section("scalars", Reader(study.path).look(), view)
+    seeds = [run.spec["seed"] for run in runs]
+    (caption,) = re.findall(r"<figcaption>(.*?)</figcaption>", html)
+    shown = ", ".join(map(str, seeds[:-1]))
+    assert shown in caption
+    assert f"{shown}, " not in caption
+    expected = (
+        f"The record of seed {seeds[-1]} cannot be read" if language == "en" else f"种子 {seeds[-1]} 的记录无法读取"
+    )
+    assert expected in caption

@@ -11,6 +11,7 @@ from addnorm.reporting.formats.ranking_latex import latex
 from addnorm.reporting.sections.ranking import csv, means, text
 from addnorm.reporting.sections.verdicts import verdicts
 from addnorm.statistics import Result, rank
+from addnorm.statistics.measure import measure_of
 
 
 def _comparison(verdict: str | None, difference: float | None, interval: list[float] | None, needed: int | None) -> Any:
@@ -183,3 +184,14 @@ def test_a_row_of_the_page_has_half_of_its_means_interval() -> None:
         assert entry.interval is not None
         assert row["mean"] == entry.mean
         assert [row["mean"] - row["reach"], row["mean"] + row["reach"]] == pytest.approx(entry.interval, abs=1e-12)
+
+
+def test_marks_of_negative_numbers_are_explained() -> None:
+    runs = [
+        Result(variant=v, seed=s, loss=level + 0.01 * s, planned=s < 3)
+        for v, level in (("a", -0.5), ("b", -0.4))
+        for s in range(4)
+    ]
+    shown = text(rank(runs, references=["a"], measure=measure_of("logprob", "higher")).to_json())
+    assert "-0.47*" in shown
+    assert "* not in the first plan" in shown

@@ -179,6 +179,7 @@ def test_chinese_is_chinese() -> None:
         "note.ended",
         "note.ended_because",
         "note.lost",
+        "note.text_error_of",
         "joint.comma",
         "joint.semicolon",
         "progress.line",

@@ -17,7 +17,7 @@ from addnorm.reporting.drawing.line_styles import dash, shape
 from addnorm.reporting.figure import ReportFiles
 from addnorm.reporting.formats import numbers
 from addnorm.reporting.formats.formula import prose
-from addnorm.reporting.formats.measured import RankingFormats
+from addnorm.reporting.formats.measured import RankingFormats, tier_name
 from addnorm.reporting.section import Section
 from addnorm.reporting.sections import front_of, pages, pages_of, sections, template_folders
 from addnorm.reporting.snapshot import Snapshot
@@ -266,7 +266,13 @@ def environment(folders: tuple[Path, ...]) -> Environment:
     )
     for name in ("fixed", "signed", "percent", "quantity", "times", "size", "moment", "iso"):
         made.globals[name] = getattr(numbers, name)
-    made.globals |= {"dash": dash, "shape": shape, "references": REFERENCES, "point_name": point_name}
+    made.globals |= {
+        "dash": dash,
+        "shape": shape,
+        "references": REFERENCES,
+        "point_name": point_name,
+        "tier_name": tier_name,
+    }
     made.globals["is_static"] = False  # of a page that a server gives
     made.filters |= {"prose": prose, "breakable": _breakable}
     return made

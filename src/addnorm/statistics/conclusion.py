@@ -13,6 +13,8 @@ from addnorm.words import Sentence, listed, say
 
 _MOST_NAMED = 4
 """Open comparisons that are named; the others are counted."""
+_LEAST_SHOWN = 0.0005
+"""Nats per token below which three decimals would print nothing."""
 _MOST_LISTED = 6
 """Variants that a sentence lists; more are counted."""
 _DECIDED = ("better", "worse", "equivalent", "failed")
@@ -42,7 +44,7 @@ def conclusion(ranking: Ranking, short: Mapping[str, str] | None = None) -> tupl
         Open: nothing.
     """
     called = short or {}
-    pairs = [(called.get(name, name), called.get(other, other), each) for name, other, each in _pairs(ranking)]
+    pairs = [(called.get(name, name), called.get(other, other), each) for name, other, each in ranking.comparisons]
     others = [called.get(r.variant, r.variant) for r in ranking.variants if r.variant not in ranking.references]
     references = [called.get(name, name) for name in ranking.references]
     counts = sorted({row.seeds for row in ranking.variants if not row.constant} or {1})
@@ -65,22 +67,20 @@ def conclusion(ranking: Ranking, short: Mapping[str, str] | None = None) -> tupl
 
 def _say(ranking: Ranking, code: str, **values: str | float | Sentence) -> Sentence:
     """A sentence about a loss in nats, or its form for another measure, which ends in `_plain` and has the measure's unit."""
-    if ranking.measure.in_nats:
+    small = any(isinstance(value, float) and 0 < value < _LEAST_SHOWN for value in values.values())
+    if ranking.measure.in_nats and not small:
         return say(code, **values)
     unit: str | Sentence = f" {ranking.measure.unit}" if ranking.measure.unit else ""
-    if ranking.measure == LOSS_OF_ANSWERS:
+    if ranking.measure.in_nats:
+        unit = say("unit_of_losses")
+    elif ranking.measure == LOSS_OF_ANSWERS:
         unit = say("unit_of_answers")
     return say(f"{code}_plain", unit=unit, **values)
 
 
-def all_comparisons(ranking: Ranking) -> list[Pair]:
-    """Every comparison once, as variant, reference and comparison."""
-    return [*_pairs(ranking)]
-
-
 def open_comparisons(ranking: Ranking) -> list[Pair]:
     """Comparisons without a verdict as variant, reference and comparison; those that need the fewest seeds first."""
-    return _unresolved(_pairs(ranking))
+    return _unresolved(ranking.comparisons)
 
 
 def _unresolved(pairs: Iterable[Pair]) -> list[Pair]:
@@ -94,17 +94,6 @@ def _names_or_count(names: Sequence[str]) -> Sentence:
 
 def _names(names: Sequence[str]) -> Sentence:
     return listed("comma" if len(names) > 2 else "and", names)
-
-
-def _pairs(ranking: Ranking) -> Iterator[Pair]:
-    """Every comparison once, from the variant's side."""
-    seen: set[frozenset[str]] = set()
-    for row in ranking.variants:
-        for other, comparison in row.versus.items():
-            if row.variant in ranking.references and frozenset((row.variant, other)) in seen:
-                continue
-            seen.add(frozenset((row.variant, other)))
-            yield row.variant, other, comparison
 
 
 def _found(ranking: Ranking, pairs: Sequence[Pair]) -> Sentence:
@@ -121,7 +110,8 @@ def _found(ranking: Ranking, pairs: Sequence[Pair]) -> Sentence:
             for name, other, comparison in decided:
                 if comparison.verdict == verdict:
                     by_variant.setdefault(name, []).append((other, comparison))
-            parts += [_of_variant(ranking, verdict, name, of) for name, of in by_variant.items()]
+            for name, of in by_variant.items():
+                parts += _of_variant(ranking, verdict, name, of)
     listing = listed("semicolon", parts)
     if all(comparison.verdict == "failed" for _, _, comparison in decided):
         return say("found_untested", parts=listing)
@@ -159,22 +149,27 @@ def _undecided(ranking: Ranking, pairs: Sequence[Pair]) -> Sentence:
     return say("found_no_verdict", reasons=shown)
 
 
-def _of_variant(ranking: Ranking, verdict: str, name: str, of: Sequence[tuple[str, VariantComparison]]) -> Sentence:
-    than = _names([other for other, _ in of])
+def _of_variant(
+    ranking: Ranking, verdict: str, name: str, of: Sequence[tuple[str, VariantComparison]]
+) -> Iterator[Sentence]:
     if verdict == "equivalent":
-        return _say(ranking, "found_equivalent", variant=name, others=than, margin=ranking.margin)
-    if verdict == "failed":
-        return say("found_failed", variant=name)
-    ends = [abs(end) for _, each in of for end in each.interval or ()]
-    size = _mean_size(of)
-    return _say(ranking, f"found_{verdict}", variant=name, others=than, size=size, least=min(ends), most=max(ends))
+        than = _names([other for other, _ in of])
+        yield _say(ranking, "found_equivalent", variant=name, others=than, margin=ranking.margin)
+    elif verdict == "failed":
+        yield say("found_failed", variant=name)
+    else:
+        # Each reference with its own size: a mean over two of them is a difference that nothing was compared with.
+        for other, each in of:
+            least, most = sorted(abs(end) for end in each.interval or (0.0, 0.0))
+            size = _size(each)
+            yield _say(ranking, f"found_{verdict}", variant=name, others=other, size=size, least=least, most=most)
 
 
 def _against(ranking: Ranking, other: str, pairs: Sequence[Pair]) -> Sentence:
     """Counts of variants by verdict against a reference."""
     parts = []
     for verdict in _DECIDED:
-        sizes = {name: _mean_size([(other, each)]) for name, _, each in pairs if each.verdict == verdict}
+        sizes = {name: _size(each) for name, _, each in pairs if each.verdict == verdict}
         if not sizes:
             continue
         if verdict == "failed":
@@ -192,9 +187,8 @@ def _against(ranking: Ranking, other: str, pairs: Sequence[Pair]) -> Sentence:
     return say("found_against", other=other, parts=listed("comma", parts))
 
 
-def _mean_size(pairs: Sequence[tuple[str, VariantComparison]]) -> float:
-    sizes = [abs(each.difference) for _, each in pairs if each.difference is not None]
-    return sum(sizes) / len(sizes) if sizes else 0.0
+def _size(comparison: VariantComparison) -> float:
+    return abs(comparison.difference or 0.0)
 
 
 def _open(pairs: Sequence[Pair]) -> Sentence:

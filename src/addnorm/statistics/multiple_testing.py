@@ -96,7 +96,7 @@ class Decisions:
     """Simultaneous; ends at zero where Holm claims a direction against which the Bonferroni interval crosses zero, and at the
     margin where equivalence is claimed."""
     half_width: Float[np.ndarray, "*batch pair"]
-    """Half of the simultaneous interval, before either cut."""
+    """Half of the simultaneous interval of the newest look at the whole level, as if it were the only one; before any cut."""
     claimed: Float[np.ndarray, "*batch pair"]
     """-1 where the first of the pair is claimed to be lower, +1 higher, 0 neither."""
     equivalent: Bool[np.ndarray, "*batch pair"]
@@ -112,6 +112,11 @@ class Look:
     """Seeds at every planned look; one number if there is one look only."""
     place: int
     """Place among the planned looks, from 0."""
+
+    @staticmethod
+    def only(seeds: int) -> "Look":
+        """The only look, at that many seeds."""
+        return Look(seeds=np.ones(seeds, bool), planned=(seeds,), place=0)
 
     def p_of_procedure(self, p_value: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
         """The level at which the whole procedure claims what has this p value at this look."""
@@ -152,19 +157,6 @@ class Evidence:
     """Simultaneous, at the narrowest bounds of all looks."""
     looks: int
     """Number of planned looks."""
-
-    @staticmethod
-    def at(
-        look: Look,
-        values: Float[np.ndarray, "*batch variant seed"],
-        present: Bool[np.ndarray, "variant seed"],
-        pairs: Int[np.ndarray, "pair 2"],
-        references: Int[np.ndarray, " reference"],
-        rule: Rule,
-        constant: Bool[np.ndarray, " variant"] | None = None,
-    ) -> "Evidence":
-        """Evidence of one look."""
-        return Evidence.of(paired_tests(values, present & look.seeds, pairs, references, constant=constant), look, rule)
 
     @staticmethod
     def of(tests: PairedTests, look: Look, rule: Rule) -> "Evidence":
@@ -211,7 +203,7 @@ class Evidence:
             p=p,
             p_equivalent=p_equivalent,
             interval=end_at_zero(np.where(equivalent[..., None], inside, self.interval), claimed),
-            half_width=(self.interval[..., 1] - self.interval[..., 0]) / 2,
+            half_width=self.tests.half_width(rule.confidence, rule.family),
             claimed=claimed,
             equivalent=equivalent,
         )
@@ -246,6 +238,25 @@ def decide(
         InputError: no cell is present at a look.
     """
     rule = Rule(family=family, confidence=confidence, margin=margin)
-    once = Look(seeds=np.ones(present.shape[-1], bool), planned=(present.shape[-1],), place=0)
-    first, *later = [Evidence.at(look, values, present, pairs, references, rule, constant) for look in looks or (once,)]
-    return functools.reduce(Evidence.then, later, first).decisions(rule)
+    return evidence(values, present, pairs, references, rule, looks, constant).decisions(rule)
+
+
+def evidence(
+    values: Float[np.ndarray, "*batch variant seed"],
+    present: Bool[np.ndarray, "variant seed"],
+    pairs: Int[np.ndarray, "pair 2"],
+    references: Int[np.ndarray, " reference"],
+    rule: Rule,
+    looks: Sequence[Look] = (),
+    constant: Bool[np.ndarray, " variant"] | None = None,
+) -> Evidence:
+    """All that the looks have shown of every pair of a family; the arguments are those of `decide`.
+
+    Raises:
+        InputError: no cell is present at a look.
+    """
+    of = [
+        Evidence.of(paired_tests(values, present & look.seeds, pairs, references, constant=constant), look, rule)
+        for look in looks or (Look.only(present.shape[-1]),)
+    ]
+    return functools.reduce(Evidence.then, of)

@@ -1,9 +1,9 @@
 """Limits of a ranking that a reader has to know, one sentence each."""
 
+import math
 from collections.abc import Sequence
-from itertools import combinations
+from itertools import combinations, pairwise
 
-from addnorm.statistics.pairs.comparison import VariantComparison
 from addnorm.statistics.ranking import Ranking
 from addnorm.statistics.result import FEWEST_SEEDS, ending_reason
 from addnorm.statistics.table import LossTable
@@ -26,6 +26,7 @@ def notes(ranking: Ranking, table: LossTable) -> tuple[Sentence, ...]:
         *_tuning_seeds(ranking),
         *_unpaired(ranking),
         *_losses(table),
+        *_adjusted(ranking),
         *_too_few(ranking),
         *_stuck(ranking),
         *_set_apart(ranking),
@@ -99,19 +100,10 @@ def _tuning(ranking: Ranking) -> list[Sentence]:
     return [say("tuned", seeds=listed("comma", ranking.tuning.seeds)), *ranking.tuning.notes]
 
 
-def _once(ranking: Ranking) -> list[tuple[str, str, VariantComparison]]:
-    """Every comparison once."""
-    seen: dict[frozenset[str], tuple[str, str, VariantComparison]] = {}
-    for row in ranking.variants:
-        for other, comparison in row.versus.items():
-            seen.setdefault(frozenset((row.variant, other)), (row.variant, other, comparison))
-    return list(seen.values())
-
-
 def _replication(ranking: Ranking) -> list[Sentence]:
     """States of the found verdicts of a study with a second batch of seeds."""
     pairs: dict[str, list[str]] = {}
-    for name, other, comparison in _once(ranking):
+    for name, other, comparison in ranking.comparisons:
         if comparison.again is not None:
             pairs.setdefault(comparison.again.state, []).append(f"{name}–{other}")
     seeds = listed("comma", ranking.second)
@@ -134,14 +126,15 @@ def _one_sample(ranking: Ranking) -> list[Sentence]:
             ]
             if len(names) > 1:
                 runs = ranking[reference].seeds
-                sentences.append(say(f"one_sample_{verdict}", reference=reference, verdicts=len(names), runs=runs))
+                code = f"one_sample_{verdict}" if ranking.measure.better == "lower" else f"one_sample_{verdict}_score"
+                sentences.append(say(code, reference=reference, verdicts=len(names), runs=runs))
     return sentences
 
 
 def _tuning_seeds(ranking: Ranking) -> list[Sentence]:
     """Verdicts whose sign the tuning seeds of the chosen points do not have."""
     sentences = []
-    for name, other, comparison in _once(ranking):
+    for name, other, comparison in ranking.comparisons:
         if comparison.verdict not in ("better", "worse") or not comparison.tuning:
             continue
         values = list(comparison.tuning.values())
@@ -173,6 +166,24 @@ def _losses(table: LossTable) -> list[Sentence]:
     return sentences
 
 
+def _adjusted(ranking: Ranking) -> list[Sentence]:
+    """Variants whose order by their own means is not the order of the rows, which compares them at the same seeds."""
+    rows = [
+        (row.variant, row.mean, row.adjusted_mean)
+        for row in ranking.variants
+        if row.mean is not None and row.adjusted_mean is not None and not row.constant
+    ]
+    higher = ranking.measure.better == "higher"
+    turned: dict[str, Sentence] = {}
+    for upper, lower in pairwise(rows):
+        first, second = (upper, lower) if higher else (lower, upper)
+        # Where all have the same seeds, means and adjusted means differ by rounding alone.
+        if first[1] < second[1] and not math.isclose(first[1], second[1], rel_tol=1e-9):
+            for name, mean, adjusted in (upper, lower):
+                turned[name] = say("adjusted_of", variant=name, mean=mean, adjusted=adjusted)
+    return [say("adjusted", each=listed("comma", turned.values()))] if turned else []
+
+
 def _unpaired(ranking: Ranking) -> list[Sentence]:
     return [say("unpaired")] if ranking.unpaired else []
 
@@ -191,8 +202,7 @@ def _seeds(seeds: list[int]) -> Sentence:
 
 
 def _too_few(ranking: Ranking) -> list[Sentence]:
-    once = {frozenset((row.variant, other)): c for row in ranking.variants for other, c in row.versus.items()}
-    comparisons = [c for c in once.values() if c.difference is not None]
+    comparisons = [c for _, _, c in ranking.comparisons if c.difference is not None]
     if not comparisons or any(c.verdict is not None or c.seeds >= FEWEST_SEEDS for c in comparisons):
         return []
     repeated = [f"{row.variant} ({row.seeds})" for row in ranking.variants if row.seeds > 1 and row.same_as is None]
@@ -287,17 +297,15 @@ def _seeds_differ(ranking: Ranking) -> list[Sentence]:
 
 
 def _quiet(ranking: Ranking) -> list[Sentence]:
-    once = {frozenset((row.variant, other)): c.quiet for row in ranking.variants for other, c in row.versus.items()}
-    pairs = ["–".join(sorted(pair)) for pair, quiet in once.items() if quiet]
+    pairs = ["–".join(sorted((name, other))) for name, other, comparison in ranking.comparisons if comparison.quiet]
     return [say("quiet_pairs", pairs=listed("comma", pairs))] if pairs else []
 
 
 def _text(ranking: Ranking) -> list[Sentence]:
     """Differences that another text would move as far as other seeds."""
     pairs = [
-        f"{row.variant}–{other} ({comparison.text_error:.2g}, {comparison.standard_error:.2g})"
-        for row in ranking.variants
-        for other, comparison in row.versus.items()
+        say("text_error_of", variant=name, other=other, text=comparison.text_error, seeds=comparison.standard_error)
+        for name, other, comparison in ranking.comparisons
         if comparison.verdict in ("better", "worse", "equivalent")
         and comparison.text_error is not None
         and comparison.standard_error is not None
@@ -317,23 +325,9 @@ def _references(ranking: Ranking) -> list[Sentence]:
 
 
 def _accuracy(ranking: Ranking) -> list[Sentence]:
-    mentioned: set[frozenset[str]] = set()
-    sentences = []
-    for row in ranking.variants:
-        for other, comparison in row.versus.items():
-            pair = frozenset((row.variant, other))
-            if comparison.accuracy_agrees is not False or comparison.verdict in ("undecided", "equivalent", "failed"):
-                continue
-            if pair in mentioned or comparison.difference is None or comparison.accuracy_difference is None:
-                continue
-            mentioned.add(pair)
-            sentences.append(
-                say(
-                    "accuracy_disagrees",
-                    variant=row.variant,
-                    other=other,
-                    loss=comparison.difference,
-                    points=100 * comparison.accuracy_difference,
-                )
-            )
-    return sentences
+    return [
+        say("accuracy_disagrees", variant=name, other=other, loss=c.difference, points=100 * c.accuracy_difference)
+        for name, other, c in ranking.comparisons
+        if c.accuracy_agrees is False and c.verdict not in ("undecided", "equivalent", "failed")
+        if c.difference is not None and c.accuracy_difference is not None
+    ]

@@ -1,5 +1,6 @@
 """Means and intervals over the seeds of one variant, each by itself: descriptions, not verdicts."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,14 @@ class MeanOverSeeds:
     seeds: int
 
 
+def half_interval(values: Sequence[float] | Float64[np.ndarray, " value"], confidence: float = CONFIDENCE) -> float:
+    """Half of Student's interval of the mean of at least two values."""
+    # For this mean alone, without a family: it describes one variant and must not be read as a test between two.
+    return (
+        float(stdtrit(len(values) - 1, (1 + confidence) / 2)) * float(np.std(values, ddof=1)) / math.sqrt(len(values))
+    )
+
+
 def mean_over_seeds(values: Sequence[float]) -> MeanOverSeeds:
     """Average one value per seed, with the interval of 95 % for that mean alone.
 
@@ -34,8 +43,7 @@ def mean_over_seeds(values: Sequence[float]) -> MeanOverSeeds:
     mean, count = float(np.mean(values)), len(values)
     if count < 2:
         return MeanOverSeeds(mean=mean, low=None, high=None, seeds=count)
-    # For this mean alone, without a family: it describes one variant and must not be read as a test between two.
-    reach = float(stdtrit(count - 1, (1 + CONFIDENCE) / 2) * np.std(values, ddof=1) / np.sqrt(count))
+    reach = half_interval(values)
     return MeanOverSeeds(mean=mean, low=mean - reach, high=mean + reach, seeds=count)
 
 

@@ -7,15 +7,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import stdtrit
 
 from addnorm.errors import InputError, UnknownName
 from addnorm.statistics.measure import LOSS, Metric
-from addnorm.statistics.multiple_testing import holm
+from addnorm.statistics.multiple_testing import Look, Rule, evidence, holm
 from addnorm.statistics.noise import fit_levels
 from addnorm.statistics.notes import notes
+from addnorm.statistics.over_seeds import half_interval
 from addnorm.statistics.pairs.comparison import VariantComparison
-from addnorm.statistics.pairs.paired_tests import paired_tests
 from addnorm.statistics.pairs.text_error import text_error
 from addnorm.statistics.pairs.unpaired import unpaired_tests
 from addnorm.statistics.ranking import Ranking, RunValue, Tier, VariantRank, reference_lines, tier_of
@@ -137,7 +136,7 @@ def rank(
         references=references,
         lines=lines,
         levels=levels,
-        rank_intervals=_rank_intervals(table, confidence, unpaired=family.unpaired),
+        rank_intervals=_rank_intervals(family, looks),
         added_after_look=frozenset(added_after_look),
         in_nats=measure.in_nats,
     )
@@ -177,8 +176,9 @@ def rank(
     )
     chosen = [say("left_out", variants=listed("comma", sorted(left_out)))] if left_out else []
     chosen += [say(f"unplanned_{code}") for code in unplanned]
-    ranking = replace(ranking, warnings=(*table.warnings, *chosen, *notes(ranking, table)))
-    return ranking.mirrored() if measure.better == "higher" else ranking
+    # Notes quote numbers of the ranking, and so come after they are back in the measure's own direction.
+    ranking = ranking.mirrored() if measure.better == "higher" else ranking
+    return replace(ranking, warnings=(*table.warnings, *chosen, *notes(ranking, table)))
 
 
 def compare_pairs(
@@ -284,8 +284,9 @@ def _levels(table: LossTable) -> Float[np.ndarray, " variant"]:
     return np.where(constant[:, 0] & table.present.any(axis=1), np.nansum(table.losses, axis=1), levels)
 
 
-def _rank_intervals(table: LossTable, confidence: float, *, unpaired: bool) -> dict[int, tuple[int, int]]:
-    """Best and worst rank of each row that Holm's test over all pairs leaves open."""
+def _rank_intervals(family: ComparisonFamily, looks: Sequence[Look]) -> dict[int, tuple[int, int]]:
+    """Best and worst rank of each row that Holm's test over all pairs leaves open, at all looks together."""
+    table = family.table
     rows = [row for row in range(len(table.distinct)) if table.present[row].any()]
     # A family of its own at the full level: rank intervals answer another question (where is each variant among all?) than the
     # verdicts (which differ from the references?). Sharing one family would take power from the verdicts by (V - 1) / 2 per
@@ -294,12 +295,15 @@ def _rank_intervals(table: LossTable, confidence: float, *, unpaired: bool) -> d
     pairs = np.stack([np.array(rows, int)[first], np.array(rows, int)[second]], axis=-1)
     if not pairs.size:
         return dict.fromkeys(rows, (1, 1))
-    if unpaired:
+    if family.unpaired:
         tests = unpaired_tests(table.losses, table.present, pairs)
+        p, difference = tests.p_value, tests.difference
     else:
-        tests = paired_tests(table.losses, table.present, pairs, np.array(rows), constant=table.constant)
-    claimed = holm(tests.p_value, len(pairs)) <= 1 - confidence
-    lower = tests.difference[claimed] < 0
+        rule = Rule(family=len(pairs), confidence=family.confidence, margin=family.margin)
+        of_looks = evidence(table.losses, table.present, pairs, np.array(rows), rule, looks, table.constant)
+        p, difference = of_looks.p, of_looks.difference
+    claimed = holm(p, len(pairs)) <= 1 - family.confidence
+    lower = difference[claimed] < 0
     winner, loser = (np.where(which, *pairs[claimed].T) for which in (lower, ~lower))
     # Both exceptions leave the ranks of the pair open, although Holm's test claims a difference. What must hold: a rank
     # interval is narrowed only where both variants show their whole spread.
@@ -333,9 +337,9 @@ class _Rows:
         sd = float(losses.std(ddof=1)) if count > 1 else None
         interval = None
         if mean is not None and sd is not None and count >= FEWEST_SEEDS:
-            half = float(stdtrit(count - 1, (1 + self.family.confidence) / 2)) * sd / math.sqrt(count)
+            half = half_interval(losses, self.family.confidence)
             interval = (mean - half, mean + half)
-        reference_tier = Tier(label="reference", gaps=(), firm=False)
+        reference_tier = Tier(kind="reference", gaps=(), firm=False)
         return VariantRank(
             variant=name,
             seeds=count,

@@ -9,7 +9,8 @@ reference lies at that line: the gaps on both sides remain, and the label says "
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
+from typing import Any, Literal
 
 from addnorm.statistics.measure import LOSS, Metric
 from addnorm.statistics.pairs.comparison import Interval, VariantComparison, ends, negated, swapped
@@ -22,16 +23,37 @@ RESOLVABLE_SEEDS = 100
 """Seeds per variant beyond which texts call a comparison not resolvable."""
 
 
+TierKind = Literal["above", "between", "below", "level", "among", "open", "reference", "failed"]
+_LABELS = {
+    "above": "above {}",
+    "between": "between {} and {}",
+    "below": "below {}",
+    "level": "level with {}",
+    "among": "among {}",
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Tier:
     """The gaps between the references that a variant's verdicts allow."""
 
-    label: str
-    """Text: "between v2m3 and base", "level with base", "open", "reference", "failed"."""
+    kind: TierKind
     gaps: tuple[int, ...]
     """Allowed gaps: 0 is better than every line, k lies between line k-1 and line k, the last is worse than all."""
     firm: bool
     """True if exactly one gap remains."""
+    names: tuple[str, ...] = ()
+    """The line, or the two, that the kind speaks of; of several references joined by a slash."""
+
+    @property
+    def label(self) -> str:
+        """Text: "between v2m3 and base", "level with base", "open", "reference", "failed"."""
+        return _LABELS.get(self.kind, self.kind).format(*self.names)
+
+    @property
+    def is_bounded(self) -> bool:
+        """True if the tier excludes some gap."""
+        return self.kind in ("above", "between", "below")
 
     def to_json(self) -> dict[str, Any]:
         """The tier as plain JSON values."""
@@ -215,6 +237,15 @@ class Ranking:
         state = "; provisional" if self.provisional else ""
         return f"<Ranking of {len(self.variants)} variants{against} by {self.measure.name}{others}: {verdicts}{state}>"
 
+    @cached_property
+    def comparisons(self) -> tuple[tuple[str, str, VariantComparison], ...]:
+        """Every comparison once, as variant, reference and comparison; of two references, from the side of the better one."""
+        seen: dict[frozenset[str], tuple[str, str, VariantComparison]] = {}
+        for row in self.variants:
+            for other, comparison in row.versus.items():
+                seen.setdefault(frozenset((row.variant, other)), (row.variant, other, comparison))
+        return tuple(seen.values())
+
     @property
     def family_changed(self) -> bool:
         """True if the verdicts are those of another family than the planned one; the stated error rates need not hold then."""
@@ -289,9 +320,9 @@ def tier_of(versus: Mapping[str, VariantComparison], lines: Sequence[Sequence[st
     """
     verdicts = {name: comparison.verdict for name, comparison in versus.items()}
     if verdicts and all(verdict == "failed" for verdict in verdicts.values()):
-        return Tier(label="failed", gaps=(), firm=False)
+        return Tier(kind="failed", gaps=(), firm=False)
     if not lines:
-        return Tier(label="open", gaps=(0,), firm=False)
+        return Tier(kind="open", gaps=(0,), firm=False)
     first, last = 0, len(lines)
     level: list[str] = []
     for index, line in enumerate(lines):
@@ -304,22 +335,23 @@ def tier_of(versus: Mapping[str, VariantComparison], lines: Sequence[Sequence[st
             first, last = max(first, index), min(last, index + 1)
             level += [name for name in line if verdicts.get(name) == "equivalent"]
     gaps = tuple(range(first, last + 1))
-    return Tier(label=_label(lines, level, first, last, verdicts), gaps=gaps, firm=len(gaps) == 1 and not level)
+    kind, names = _about(lines, level, first, last, verdicts)
+    return Tier(kind=kind, names=names, gaps=gaps, firm=len(gaps) == 1 and not level)
 
 
-def _label(
+def _about(
     lines: Sequence[Sequence[str]], level: Sequence[str], first: int, last: int, compared: Collection[str]
-) -> str:
+) -> tuple[TierKind, tuple[str, ...]]:
     # References that share a line although the variant was compared with some of them alone: those are named.
     names = [" / ".join([name for name in line if name in compared] or line) for line in lines]
     if level:
-        return f"level with {' / '.join(level)}"
+        return "level", (" / ".join(level),)
     if first > last:  # better than a reference of this line and worse than another
-        return f"among {names[last]}"
+        return "among", (names[last],)
     if (first, last) == (0, len(lines)):
-        return "open"
+        return "open", ()
     if first == 0:
-        return f"above {names[last]}"
+        return "above", (names[last],)
     if last == len(lines):
-        return f"below {names[first - 1]}"
-    return f"between {names[first - 1]} and {names[last]}"
+        return "below", (names[first - 1],)
+    return "between", (names[first - 1], names[last])

@@ -115,7 +115,7 @@ def _second(
     ended = {(run.variant, run.seed) for run in later if run.ended}
     ready = [pair for pair in pairs if all((name, seed) in ended for name in pair for seed in seeds)]
     # All of the second batch or nothing: Holm's procedure over those that happen to be ready would be a look on the way.
-    if not ready or len({run.variant for run in later}) > len({run.variant for run in later if run.ended}):
+    if not ready or not all(run.ended for run in later):
         return again
     references = tuple(dict.fromkeys(other for _, other in ready))
     family = ComparisonFamily.of(tabulate(later, references), references, margin, confidence, None, chosen=ready)

@@ -361,8 +361,14 @@ def _notes(table: LossTable, apart: np.ndarray) -> list[Sentence]:
     noisy = [name for name, out in zip(table.distinct, apart & ~table.constant, strict=True) if out]
     if noisy:
         sentences.append(say("noise_without", variants=listed("and", noisy)))
-    for code, states in (("noise_of_survivors", ("diverged",)), ("noise_of_finished", ("failed", "running"))):
-        lost = [name for name in table.names for run in table.runs[name] if run.state in states]
+    without = {
+        "noise_of_survivors": [run for runs in table.runs.values() for run in runs if run.state == "diverged"],
+        "noise_of_finished": [
+            run for r in table.runs.values() for run in r if run.state not in ("finished", "diverged")
+        ],
+    }
+    for code, runs in without.items():
+        lost = [run.variant for run in runs]
         if lost:
             sentences.append(say(code, runs=len(lost), variants=listed("comma", dict.fromkeys(lost))))
     kept = table.present & ~apart[:, None]

@@ -22,11 +22,11 @@ from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import stdtrit
 
 from addnorm.errors import InputError, UnknownName
 from addnorm.fields import JsonFields
 from addnorm.statistics.measure import LOSS, Metric
+from addnorm.statistics.over_seeds import half_interval
 from addnorm.statistics.pairs.comparison import VariantComparison, Verdict
 from addnorm.statistics.procedure import rank
 from addnorm.statistics.repeats import repeats
@@ -198,7 +198,8 @@ def trend(
             raise InputError(f"reference {name!r}: expected a seed that it finished at every size, got none.")
     # A slope takes the place of a loss: "better" means a lower slope, so a variant whose lead grows. Noise, family and
     # intervals are those of `rank`, and no second procedure has to be simulated.
-    ranking = rank(slopes, references=references, margin=margin, confidence=confidence)
+    slope = Metric(name="slope", unit=f"{kept[0].measure.unit or ''} per doubling".strip())
+    ranking = rank(slopes, references=references, margin=margin, confidence=confidence, measure=slope)
     names = dict.fromkeys(result.variant for size in kept for result in size.results)
     levels = {name: _level(losses[-1], name) for name in names}
     rows = [
@@ -219,7 +220,10 @@ def trend(
         margin=margin,
         confidence=confidence,
         variants=tuple(rows),
-        warnings=tuple(_warnings(kept, losses, [name for name in names if name not in measured], slopes)),
+        warnings=(
+            *_warnings(kept, losses, [name for name in names if name not in measured], slopes),
+            *(note for note in ranking.warnings if note.note.get("code") in _OF_SLOPES),
+        ),
         decisions=tuple(
             decision_accuracy(sizes[0].name, sizes[1].name, *at, sorted(measured))
             for sizes, at in zip(pairwise(kept), pairwise(losses), strict=True)
@@ -229,6 +233,8 @@ def trend(
 
 
 _FEWEST_VARIANTS = 3
+_OF_SLOPES = {"unpaired", "stuck", "unstuck", "set_apart", "several_set_apart", "uneven_plain", "noisy_references"}
+"""Codes of the warnings about a ranking of slopes that hold of slopes too; the others speak of runs and seeds at one size."""
 
 
 def decision_accuracy(
@@ -251,7 +257,7 @@ def decision_accuracy(
     if len(names) >= 5:
         of = np.array([[variant in pair for pair in pairs] for variant in range(len(names))])
         values = len(names) * share - (len(names) - 1) * np.array([kept[~each].mean() for each in of])
-        half = float(stdtrit(len(names) - 1, 0.975)) * float(values.std(ddof=1)) / math.sqrt(len(names))
+        half = half_interval(values)
         interval = (max(share - half, 0.0), min(share + half, 1.0))
     # Probability of every number of pairs in order in a random order: the variant that comes i-th joins at one of i places.
     counts = np.ones(1)

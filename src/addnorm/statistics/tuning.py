@@ -165,7 +165,7 @@ class TunedVariant:
         if self.flat:
             sentences.append(say("tuning_flat", variant=self.variant, points=len(self.points)))
         lost = [
-            self.short(point.name) for point in self.points if any(run.ended and not run.loss for run in point.runs)
+            self.short(point.name) for point in self.points if any(run.ended and run.loss is None for run in point.runs)
         ]
         if lost:
             sentences.append(say("tuning_lost", variant=self.variant, points=listed("semicolon", lost)))

@@ -65,10 +65,9 @@ class ComparisonFamily:
         decisions = None
         unpaired = not looks and table.is_unpaired(pairs)
         if unpaired:
-            once = Look(seeds=np.ones(len(table.seeds), bool), planned=(len(table.seeds),), place=0)
             tests = unpaired_tests(table.losses, table.present, np.array(pairs, dtype=int))
             rule = Rule(family=size, confidence=confidence, margin=margin)
-            decisions = Evidence.of(tests, once, rule).decisions(rule)
+            decisions = Evidence.of(tests, Look.only(len(table.seeds)), rule).decisions(rule)
         elif table.present.any():
             decisions = decide(
                 table.losses,

@@ -10,6 +10,7 @@ numbers; those three strings are therefore not available as values.
 import json
 import math
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -17,11 +18,13 @@ from typing import Any
 
 from addnorm.errors import InputError, JobError
 from addnorm.store.files import MISSING, Damaged, disk_error, to_bytes
+from addnorm.store.lock import Lock
 
 Record = dict[str, Any]
 
 _NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _BLOCK_BYTES = 1 << 16
+_TRIES, _PAUSE_S = 200, 0.01
 
 
 class LineWriter:
@@ -284,3 +287,33 @@ def _from_json(value: Any) -> Any:
     if isinstance(value, list):
         return [_from_json(item) for item in value]
     return value
+
+
+def append_locked(path: Path, lock_path: Path, record: Mapping[str, Any]) -> None:
+    """Add a line, durably, after waiting for others that add theirs.
+
+    Raises:
+        InputError: the record holds a value that JSON has not.
+        DiskFull, JobError: the line cannot be written.
+    """
+    lock = Lock(lock_path)
+    for _ in range(_TRIES):
+        if lock.try_acquire():
+            break
+        time.sleep(_PAUSE_S)  # another process is writing its line
+    else:
+        raise JobError(
+            f"expected {lock.path} to be free within {_TRIES * _PAUSE_S:g} s, got a lock that process {lock.held_by()} "
+            "still holds. Stop that process."
+        )
+    try:
+        # Opened anew under the lock: a writer that stayed open would take the others' lines for damage by a second
+        # writer.
+        lines = LineWriter(path)
+        try:
+            lines.append(record)
+            lines.sync()
+        finally:
+            lines.close()
+    finally:
+        lock.release()

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from addnorm.errors import InputError
-from addnorm.store.lines import read_lines
-from addnorm.store.locked_lines import append_locked
+from addnorm.store.lines import append_locked, read_lines
 
 NAME, LOCK = "notes.jsonl", "notes.lock"
 MOST_LETTERS, MOST_TAG_LETTERS = 20_000, 40

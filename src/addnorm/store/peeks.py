@@ -8,8 +8,7 @@ shows single runs and no comparison.
 import time
 from pathlib import Path
 
-from addnorm.store.lines import Record, read_lines
-from addnorm.store.locked_lines import append_locked
+from addnorm.store.lines import Record, append_locked, read_lines
 
 NAME, LOCK = "looks.jsonl", "looks.lock"
 

@@ -17,7 +17,7 @@ from typing import Any
 from addnorm.errors import AddnormError, InputError
 from addnorm.fields import flat_fields
 from addnorm.statistics import Ranking
-from addnorm.statistics.conclusion import all_comparisons, conclusion
+from addnorm.statistics.conclusion import conclusion
 from addnorm.store import Event, EventFollower, StudyFolder, read_json, unrepeated, write_json
 from addnorm.store.files import make_folder
 from addnorm.store.results import ranking
@@ -126,7 +126,7 @@ def verdicts_of(ranking: Ranking, runs: int) -> SentVerdicts:
         runs: number of compared runs.
     """
     rows = []
-    for variant, reference, comparison in all_comparisons(ranking):
+    for variant, reference, comparison in ranking.comparisons:
         low, high = comparison.interval or (None, None)
         row = {
             "variant": variant,

@@ -9,7 +9,6 @@ A name in an address is looked up among the studies that were found; it never be
 """
 
 import functools
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -23,6 +22,7 @@ from starlette.types import Receive, Scope, Send
 
 from addnorm.reporting.formats.listing import matches
 from addnorm.reporting.render import TEMPLATES, duration_in_words, environment, query_of
+from addnorm.version import __version__
 from addnorm.web.addresses import in_language, language_of, links_of
 from addnorm.web.frame import asset, event_stream, guarded, require_token, static_routes
 from addnorm.web.note_writer import Notes, NoteWriter
@@ -176,7 +176,7 @@ class _Home:
             "events": f"/events{query_of(**asked)}",
             "number": number,
             "languages": LANGUAGES,
-            "version": version("addnorm"),
+            "version": __version__,
             "has_curves": False,
             "peek_problem": None,
             "folder": str(self.studies.folder),

@@ -7,12 +7,12 @@ from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float64
-from scipy.special import stdtrit
 
 from addnorm.errors import InputError
 from addnorm.insight.extrapolation.run_record import find_evaluation, read_record
 from addnorm.statistics import FEWEST_SEEDS, Ranking, Result, rank
 from addnorm.statistics.measure import perplexity
+from addnorm.statistics.over_seeds import half_interval
 from addnorm.store import RunFolder, RunStatus, StudyFolder
 from addnorm.store.extension import seeds_again
 from addnorm.store.results import measure_of_study
@@ -305,7 +305,4 @@ def _over_seeds(values: Sequence[float], confidence: float) -> dict[str, Any]:
 
 def _reach(values: Sequence[float] | Float64[np.ndarray, " value"], confidence: float) -> float | None:
     """Half of the t interval of a mean; None for fewer values than a verdict needs seeds."""
-    if len(values) < FEWEST_SEEDS:
-        return None
-    quantile = float(stdtrit(len(values) - 1, (1 + confidence) / 2))
-    return quantile * float(np.std(values, ddof=1)) / math.sqrt(len(values))
+    return half_interval(values, confidence) if len(values) >= FEWEST_SEEDS else None

@@ -1,14 +1,10 @@
 """The explanation of a run from `scalars.safetensors`, in which its worker records every step."""
 
-import json
-import math
-import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
-from safetensors import safe_open
 
 from addnorm.catalogue import JOINT_ROOMS
 from addnorm.errors import InputError
@@ -25,11 +21,11 @@ from addnorm.insight.scalars.scalar import LearnedScalar
 from addnorm.model.presets import preset
 from addnorm.model.spec import ModelSpec
 from addnorm.store import RunFolder
+from addnorm.store.scalar_record import NAME, ScalarRecord
 from addnorm.study.foreign import ForeignSpec
 from addnorm.training.run_spec import run_spec
 
 _SMALL = {"vocab": 16, "width": 8, "depth": 3, "heads": 2, "hidden": 8, "max_seq": 8}
-_NORMS = re.compile(r"(^|\.)\w*norm\.")
 
 
 def explain_run(run: RunFolder, *, norms: bool = False) -> Explanation:
@@ -42,8 +38,9 @@ def explain_run(run: RunFolder, *, norms: bool = False) -> Explanation:
     Raises:
         InputError: the run has no record of its scalars, its model has no mechanism of this library, or its spec names a
             plugin that is not loaded.
+        Damaged: the record is not whole.
     """
-    path = run.path / "scalars.safetensors"
+    path = run.path / NAME
     if not path.exists():
         raise InputError(
             f"{run.path} has no record of learned scalars yet (scalars.safetensors): it is written with each checkpoint. "
@@ -52,28 +49,24 @@ def explain_run(run: RunFolder, *, norms: bool = False) -> Explanation:
     spec = run_spec(run)
     is_foreign = isinstance(spec.model, ForeignSpec)
     model = _with_mechanisms_of(spec.model) if isinstance(spec.model, ForeignSpec) else spec.model
-    with safe_open(path, framework="np") as file:
-        metadata = file.metadata()
-        record = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118  safe_open is no mapping
-    names = json.loads(metadata["names"])
+    record = ScalarRecord.read(path)
+    values = record.arrays["value"]
     effective = (
-        recorded_coefficients(json.loads(metadata["effective"]), record["value"])
-        if is_foreign
-        else coefficients(model, names, record["value"])
+        recorded_coefficients(record.effective, values) if is_foreign else coefficients(model, record.names, values)
     )
-    columns = [column for column, name in enumerate(names) if norms or not _NORMS.search(name)]
-    scalars = _scalars(names, columns, record, effective)
+    columns = record.columns(norms=norms)
+    scalars = _scalars(record, columns, effective)
     position_of = {column: position for position, column in enumerate(columns)}
-    directions, too_few_steps = _directions(names, record, position_of)
+    directions, too_few_steps = _directions(record, position_of)
     pairs = [(group.members[0], group.members[1]) for group in directions if len(group.members) == 2]
-    shares_left = np.exp(record["log_kept"][columns]) if columns else np.ones(1)
+    shares_left = np.exp(record.arrays["log_kept"][columns]) if columns else np.ones(1)
     return Explanation(
         run=run.name,
         variant=spec.variant,
         seed=spec.seed,
         model=model,
         decay_factor=float(shares_left.min()),
-        steps=int(record["steps"]),
+        steps=record.steps,
         scalars=scalars,
         directions=directions,
         too_few_steps=too_few_steps,
@@ -99,18 +92,18 @@ def _with_mechanisms_of(foreign: ForeignSpec) -> ModelSpec:
 
 
 def _directions(
-    names: Sequence[str], record: Mapping[str, np.ndarray], position_of: Mapping[int, int]
+    record: ScalarRecord, position_of: Mapping[int, int]
 ) -> tuple[tuple[RedundantDirection, ...], tuple[str, ...]]:
     """Redundant directions of every mechanism with a factor `R.OWNER`, and the owners with too few steps."""
     directions: list[RedundantDirection] = []
     too_few_steps: list[str] = []
-    for key in sorted(record):
+    for key in sorted(record.arrays):
         owner = key.removeprefix("R.")
-        columns = [column for column, name in enumerate(names) if name.startswith(f"{owner}.")]
+        columns = [column for column, name in enumerate(record.names) if name.startswith(f"{owner}.")]
         if key == owner or not all(column in position_of for column in columns):
             continue
         positions = [position_of[column] for column in columns]
-        of_owner = redundant_directions(record[key], int(record["steps"]), positions)
+        of_owner = redundant_directions(record.arrays[key], record.steps, positions)
         if of_owner is None:
             too_few_steps.append(owner)
         else:
@@ -124,24 +117,17 @@ def _owner(name: str) -> str:
 
 
 def _scalars(
-    names: Sequence[str],
-    columns: Sequence[int],
-    record: Mapping[str, np.ndarray],
-    effective: Sequence[Coefficient],
+    record: ScalarRecord, columns: Sequence[int], effective: Sequence[Coefficient]
 ) -> tuple[LearnedScalar, ...]:
-    steps = int(record["steps"])
+    sizes, decay_only = record.arrays["mean_absolute"].tolist(), record.decay_only
     largest_gradient: dict[str, float] = defaultdict(float)
-    for name, size in zip(names, record["mean_absolute"].tolist(), strict=True):
+    for name, size in zip(record.names, sizes, strict=True):
         largest_gradient[_owner(name)] = max(largest_gradient[_owner(name)], size)
     scalars = []
     for column in columns:
-        name = names[column]
+        name = record.names[column]
         parameter, index = parameter_and_index(name)
-        of_this = {key: float(record[key][column]) for key in _PER_SCALAR}
-        mean, mean_square = of_this["mean"], of_this["mean_square"]
-        # The recorder keeps sums, not gradients: the variance is that of all steps together. It is noise about a mean
-        # that moves in training, so the ratio comes out too small.
-        error = math.sqrt(max(mean_square - mean * mean, 0.0) / (steps - 1)) if steps > 1 else 0.0
+        of_this = {key: float(record.arrays[key][column]) for key in ("init", "value", "decay", "gradient")}
         scalars.append(
             LearnedScalar(
                 parameter=parameter,
@@ -150,20 +136,16 @@ def _scalars(
                 effective=effective[column].value,
                 init=of_this["init"],
                 final=of_this["value"],
-                decay_only=of_this["init"] * float(np.exp(of_this["log_kept"])),
+                decay_only=float(decay_only[column]),
                 decay_move=of_this["decay"],
                 gradient_move=of_this["gradient"],
-                snr=abs(mean) / error if error > 0 else None,
+                snr=record.snr(column),
                 # Against the largest gradient of its own mechanism: rounding errors of a sum have the size of its
                 # largest part.
-                driven=of_this["mean_absolute"] > ROUNDING * largest_gradient[_owner(name)],
+                driven=sizes[column] > ROUNDING * largest_gradient[_owner(name)],
             )
         )
     return tuple(scalars)
-
-
-_PER_SCALAR = ("init", "value", "log_kept", "decay", "gradient", "mean", "mean_square", "mean_absolute")
-"""Arrays of the record that hold one number per scalar."""
 
 
 def _absorbed(spec: ModelSpec, scalars: Sequence[LearnedScalar]) -> dict[str, tuple[str, ...]]:

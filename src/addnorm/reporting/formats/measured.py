@@ -1,5 +1,6 @@
-"""Forms of a ranking's numbers: a loss in nats by thousandths, every other measure in its own unit."""
+"""Forms of a ranking's numbers and tiers: a loss in nats by thousandths, every other measure in its own unit."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from operator import itemgetter
@@ -7,6 +8,7 @@ from typing import Any
 
 from addnorm.reporting.formats.numbers import fixed, signed
 from addnorm.statistics.measure import NATS, Metric
+from addnorm.statistics.ranking import Tier
 from addnorm.words import Phrases, phrases, point_name, translated
 
 _MILLI = 1000.0
@@ -16,6 +18,18 @@ _NO_VERDICT = ("no_verdict", "no_verdict_repeated")
 """Codes of the warning that no comparison has enough seeds."""
 _FEW_SEEDS = ("one_shared", "several_shared", "no_spread")
 """Codes of the reasons that this warning has."""
+_LABELS = (
+    ("level", re.compile(r"level with (?P<a>.*)")),
+    ("among", re.compile(r"among (?P<a>.*)")),
+    ("above", re.compile(r"above (?P<a>.*)")),
+    ("below", re.compile(r"below (?P<a>.*)")),
+    ("between", re.compile(r"between (?P<a>.*) and (?P<b>.*)")),
+)
+
+
+def levels(*, in_nats: bool) -> Callable[[float | None], str]:
+    """Form of a level on pages: four decimals of nats, and six significant digits where nobody knows the scale."""
+    return lambda value: fixed(value, 4) if in_nats or value is None else f"{value:.6g}".replace("-", "−")
 
 
 @dataclass(frozen=True)
@@ -68,7 +82,7 @@ class RankingFormats:
 
     def shown(self, value: float | None) -> str:
         """A level on a page: a real minus sign, a dash for None."""
-        return fixed(value, 4) if self.in_nats or value is None else f"{value:.6g}".replace("-", "−")
+        return levels(in_nats=self.in_nats)(value)
 
     def shown_reach(self, value: float) -> str:
         """Half of a mean's interval on a page."""
@@ -193,3 +207,21 @@ def missing_verdicts(ranking: Mapping[str, Any], t: Phrases | None = None) -> li
             which = t("note.open_and_more", named=which, more=len(named) - _MOST_NAMED)
         sentences.append(t("text.no_verdict_on", which=which, reason=translated(reason, t)))
     return sentences
+
+
+def label_text(label: str, t: Phrases) -> str:
+    """The label of a tier's JSON in a language; the label as it is where it is none of the known ones."""
+    for key, pattern in _LABELS:
+        if (matched := pattern.fullmatch(label)) is not None:
+            return t(f"tier.{key}", **{place: point_name(name) for place, name in matched.groupdict().items()})
+    return t(f"tier.{label}") if label in ("open", "reference", "failed") else label
+
+
+def tier_name(tier: Tier, t: Phrases) -> str:
+    """The tier in a language."""
+    return t(f"tier.{tier.kind}", **{place: point_name(name) for place, name in zip("ab", tier.names, strict=False)})
+
+
+def tier_text(tier: Tier, t: Phrases) -> str:
+    """The same, and whether more than one is left."""
+    return f"{tier_name(tier, t)} {t('tier.not_firm')}" if tier.is_bounded and not tier.firm else tier_name(tier, t)

@@ -27,14 +27,15 @@ def quantity(number: float | int | None) -> str:
     if number is None:
         return NONE
     for factor, unit in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(number) >= factor:
-            return f"{number / factor:.3g} {unit}"
+        # Of the rounded number: 999,600 has three digits as 1 M, and as 1000 k it would be printed with an exponent.
+        if abs(rounded := float(f"{number:.3g}")) >= factor:
+            return f"{rounded / factor:.3g} {unit}"
     return f"{number:.3g}"
 
 
 def times(number: float | int) -> str:
     """`0.0054`, `2.5`, `120`: two significant digits, without an exponent from 0.0001 on."""
-    return f"{number:.0f}" if number >= 100 else f"{number:.2g}"
+    return f"{number:.0f}" if number >= 99.5 else f"{number:.2g}"
 
 
 def size(count: float | int | None) -> str:
@@ -43,7 +44,7 @@ def size(count: float | int | None) -> str:
         return NONE
     for power, unit in ((4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
         if count >= 1024**power:
-            return f"{count / 1024**power:.3g} {unit}"
+            return f"{amount:.0f} {unit}" if (amount := count / 1024**power) >= 999.5 else f"{amount:.3g} {unit}"
     return f"{count:.0f} B"
 
 

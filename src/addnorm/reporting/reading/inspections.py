@@ -1,6 +1,6 @@
 """Measurements of `addnorm inspect`: `insight.json` in a run's folder."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from addnorm.errors import AddnormError
@@ -34,11 +34,11 @@ def insights(snapshot: Snapshot, models: Iterable[str] | None = None) -> dict[st
     return by_folder
 
 
-def not_inspected(snapshot: Snapshot, t: Phrases) -> dict[str, str]:
-    """Models without measures per layer, each with the reason that its runs or `addnorm.inspect` give; "" without one."""
-    known, reasons = insights(snapshot), content_of(snapshot, SKIPPED)
+def not_inspected(snapshot: Snapshot, t: Phrases, variants: Sequence[str]) -> dict[str, str]:
+    """Variants without measures per layer, each with the reason that its runs or `addnorm.inspect` give; "" without one."""
+    known, reasons = insights(snapshot, variants), content_of(snapshot, SKIPPED)
     missing = {}
-    for model in snapshot.variants:
+    for model in variants:
         runs = snapshot.of(model)
         if any(run.run in known for run in runs):
             continue

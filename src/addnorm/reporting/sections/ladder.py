@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from addnorm.reporting.formats.listing import MOST_CARDS
-from addnorm.reporting.formats.tiers import TierWords, tier_words
 from addnorm.reporting.section import Section
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import View
-from addnorm.statistics import Ranking
+from addnorm.statistics import Ranking, Tier
 
 _FIRST = 12
 """Best models of a large study, which are shown with its references before all others."""
@@ -44,7 +43,7 @@ class Rung:
     wide: str
     """The name where there is more room."""
     is_reference: bool
-    tier: TierWords
+    tier: Tier
     left: float
     """Of the bar, per cent."""
     width: float
@@ -117,10 +116,9 @@ def ladder(ranking: Ranking, short: Mapping[str, str], wide: Mapping[str, str]) 
             left = gap * (line_of[row.variant] + 1)
         elif row.tier.gaps:
             left, width = gap * row.tier.gaps[0], gap * len(row.tier.gaps)
-        elif row.tier.label.startswith("among "):  # on a line of several, with no gap left
-            left = next(
-                (gap * (at + 1) for at, line in enumerate(ranking.lines) if _is_named(row.tier.label, line)), 0.0
-            )
+        elif row.tier.kind == "among":  # on a line of several, with no gap left
+            at = next((at for at, line in enumerate(ranking.lines) if row.tier.names == (" / ".join(line),)), -1)
+            left = gap * (at + 1)
         best = row.rank_interval
         rungs.append(
             Rung(
@@ -128,7 +126,7 @@ def ladder(ranking: Ranking, short: Mapping[str, str], wide: Mapping[str, str]) 
                 name=short[row.variant],
                 wide=wide[row.variant],
                 is_reference=row.variant in ranking.references,
-                tier=tier_words(row.tier, ranking),
+                tier=row.tier,
                 left=left,
                 width=width,
                 firm=row.tier.firm,
@@ -148,7 +146,3 @@ def ladder(ranking: Ranking, short: Mapping[str, str], wide: Mapping[str, str]) 
         for at, line in enumerate(ranking.lines)
     )
     return Ladder(lines=lines, rungs=tuple(rungs), places=places, paired=ranking.pairs is not None)
-
-
-def _is_named(label: str, line: tuple[str, ...]) -> bool:
-    return label == f"among {' / '.join(line)}"

@@ -10,12 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 from addnorm.reporting.drawing.figure_style import figure_of, key_below, name_rows, new_figure, tidy
 from addnorm.reporting.figure import Figure, Rows
-from addnorm.reporting.formats.measured import RankingFormats, comparison_text, is_unplanned, missing_verdicts
-from addnorm.reporting.formats.numbers import fixed, interval
+from addnorm.reporting.formats.measured import (
+    RankingFormats,
+    comparison_text,
+    is_unplanned,
+    label_text,
+    levels,
+    missing_verdicts,
+    tier_text,
+)
+from addnorm.reporting.formats.numbers import NONE
 from addnorm.reporting.formats.ranking_latex import latex
 from addnorm.reporting.formats.table import Column, ResultTable, again, against, at, dashed
 from addnorm.reporting.formats.text_table import filled, warned
-from addnorm.reporting.formats.tiers import label_text, tier_text, tier_words
 from addnorm.reporting.section import Section
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import View
@@ -41,7 +48,7 @@ def figure_rows(ranking: Ranking, t: Phrases) -> Rows:
             "mean": row.mean,
             "interval": row.interval,
             "values": [value.loss for value in row.values if value.counted and value.loss is not None],
-            "tier": tier_text(tier_words(row.tier, ranking), t),
+            "tier": tier_text(row.tier, t),
             "rank_interval": row.rank_interval,
             "reference": row.variant in ranking.references,
             "line_apart": row.variant in apart,
@@ -116,13 +123,14 @@ def _ranks_and_tier(row: Mapping[str, Any]) -> str:
 
 def _figure_table(rows: Rows, t: Phrases) -> ResultTable:
     title = rows[0].get("title") if rows else None
+    level = levels(in_nats=title is None)
     columns = (
         Column("variant", t("common.model"), side="l"),
         Column("tier", t("ladder.tier"), side="l"),
         Column("rank_interval", t("common.rank"), dashed(lambda ends: "–".join(map(str, dict.fromkeys(ends))), "–")),
         Column("values", t("common.seeds"), lambda values: str(len(values))),
-        Column("mean", title or t("common.loss"), lambda mean: fixed(mean, 4)),
-        Column("interval", t("figures.interval"), lambda ends: interval(ends, 4)),
+        Column("mean", title or t("common.loss"), level),
+        Column("interval", t("figures.interval"), dashed(lambda ends: f"[{level(ends[0])}, {level(ends[1])}]", NONE)),
     )
     return ResultTable(columns, rows)
 
@@ -267,7 +275,7 @@ def _values(entries: Sequence[Mapping[str, Any]], shown: RankingFormats, width: 
         for seed in seeds
     )
     table = ResultTable([Column("variant", t("head.variant"), point_name, side="l"), *columns], rows)
-    marks = {cell.lstrip("0123456789.") for line in table.body for cell in line[1:]}
+    marks = {cell[len(cell.rstrip("=*")) :] for line in table.body for cell in line[1:]}
     heading = [t("text.per_seed", name=shown.name), *(t(key) for mark, key in _MARKS.items() if mark in marks)]
     return [filled(t("text.heading", text=t("joint.semicolon").join(heading)), width), table.text(width)]
 

@@ -8,10 +8,9 @@ from addnorm.reporting.drawing.figure_style import figure_of, key_below, name_ro
 from addnorm.reporting.figure import Figure, Rows
 from addnorm.reporting.formats.listing import MOST_CARDS, grouped, matches
 from addnorm.reporting.formats.measured import RankingFormats, in_small_unit
-from addnorm.reporting.formats.numbers import interval, signed
-from addnorm.reporting.formats.table import Column, ResultTable
+from addnorm.reporting.formats.numbers import NONE, signed
+from addnorm.reporting.formats.table import Column, ResultTable, dashed
 from addnorm.reporting.formats.text_table import filled
-from addnorm.reporting.formats.tiers import tier_words
 from addnorm.reporting.section import Section
 from addnorm.reporting.snapshot import ShownLoss, Snapshot
 from addnorm.reporting.view import Listing, View
@@ -34,7 +33,7 @@ _FEW_NOTES = 2
 
 VerdictRow = Mapping[str, Any]
 """A variant of the ranking for the template: the fields of `VariantRank`, with `is_reference`, `reach` (half of the mean's
-interval), `shared` as in `ShownLoss`, `tier` as `TierWords`, and `cells`, one per reference, None against itself. A cell has
+interval), `shared` as in `ShownLoss`, `tier` as `Tier`, and `cells`, one per reference, None against itself. A cell has
 the fields of `VariantComparison`, losses in thousandths of a nat, with `box`, `needed_for` and `accuracy_disagrees`."""
 
 
@@ -93,7 +92,7 @@ def verdicts(ranking: Ranking, losses: Mapping[str, ShownLoss], forms: RankingFo
             **vars(row),
             "is_reference": row.variant in ranking.references,
             **_loss(row, losses.get(row.variant)),
-            "tier": tier_words(row.tier, ranking),
+            "tier": row.tier,
             "cells": [
                 {**_cell(row.versus[reference], scale, forms), "of": reference} if reference in row.versus else None
                 for reference in (ranking.references if ranking.pairs is None else row.versus)
@@ -238,12 +237,17 @@ def _difference_heading(rows: Rows, t: Phrases) -> str:
 
 
 def _figure_table(rows: Rows, t: Phrases) -> ResultTable:
+    forms: RankingFormats | None = rows[0]["forms"] if rows else None
+
+    def difference(value: float | None) -> str:  # in the unit itself: five decimals of nats
+        return signed(value, 5) if forms is None or forms.in_nats else forms.shown_difference(value)
+
     columns = (
         Column("variant", t("common.model"), side="l"),
         Column("reference", t("common.reference"), side="l"),
         Column("verdict_word", t("scalars.verdict"), side="l"),
-        Column("difference", _difference_heading(rows, t), lambda difference: signed(difference, 5)),
-        Column("interval", t("figures.interval"), lambda ends: interval(ends, 5)),
+        Column("difference", _difference_heading(rows, t), difference),
+        Column("interval", t("figures.interval"), dashed(lambda ends: f"[{', '.join(map(difference, ends))}]", NONE)),
     )
     return ResultTable(columns, rows)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from addnorm.statistics.conclusion import Pair, all_comparisons, open_comparisons
+from addnorm.statistics.conclusion import Pair, open_comparisons
 from addnorm.statistics.ranking import RESOLVABLE_SEEDS, Ranking
 from addnorm.statistics.result import FEWEST_SEEDS
 from addnorm.words import Sentence, listed, say
@@ -63,10 +63,10 @@ def next_step(ranking: Ranking) -> NextStep:
         return NextStep(action="continue_study", sentence=say("next_stage_run"), variants=ranking.stages.continuing)
     if ranking.provisional or (ranking.tuning is not None and not ranking.tuning.is_complete):
         return NextStep(action="wait", sentence=say("next_wait"))
-    if not all_comparisons(ranking):
+    if not ranking.comparisons:
         return NextStep(action="add_variant", sentence=say("next_add_variant"))
     if not unresolved:
-        lost = [pair for pair in all_comparisons(ranking) if pair[2].again and pair[2].again.state == "not found again"]
+        lost = [pair for pair in ranking.comparisons if pair[2].again and pair[2].again.state == "not found again"]
         if lost:
             pairs = listed("comma", [f"{name}–{other}" for name, other, _ in lost])
             return NextStep(action="report", sentence=say("next_report_both", pairs=pairs))

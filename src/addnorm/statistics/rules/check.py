@@ -72,7 +72,8 @@ class RuleCheck(JsonFields):
     verdict: Literal["passes", "fails", "too few runs", "too few sizes"]
     conditions: tuple[ConditionOutcome, ...]
     runs: tuple[int, ...]
-    mean: tuple[float, ...]
+    mean: tuple[float | None, ...]
+    """At each size; None where a run diverged."""
     reference_mean: tuple[float, ...]
     noise_sd: float | None
     """Of one run, within variants and sizes, or as it was given."""
@@ -121,6 +122,11 @@ def check_rule(
         raise InputError(
             f"rule {rule.name}: expected runs of a reference at every size, got none. Add them to the table."
         )
+    if rule.compares and not all(np.isfinite(each.reference).all() for each in sizes if each.reference is not None):
+        raise InputError(
+            f"rule {rule.name}: expected a reference whose runs all have a finite loss, got one that diverged: a target "
+            "relative to it has no value, and everything would pass. Without that run, the target is stricter than its mean."
+        )
     if noise is not None and not (math.isfinite(noise) and noise > 0):
         raise InputError(f"noise: expected a positive standard deviation of one run, got {noise}.")
     fewest = min(each.variant.shape[-1] for each in sizes)
@@ -141,7 +147,7 @@ def check_rule(
         verdict=verdict,
         conditions=outcomes,
         runs=tuple(each.variant.shape[-1] for each in sizes),
-        mean=tuple(float(each.variant.mean()) for each in sizes),
+        mean=tuple(mean if math.isfinite(mean := float(each.variant.mean())) else None for each in sizes),
         reference_mean=tuple(float(each.reference.mean()) for each in sizes if each.reference is not None),
         noise_sd=sd,
         noise_interval=interval,

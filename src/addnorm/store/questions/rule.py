@@ -9,6 +9,7 @@ import numpy as np
 
 from addnorm.errors import InputError, UnknownName
 from addnorm.statistics.measure import Direction, Metric
+from addnorm.statistics.pairs.comparison import negated
 from addnorm.statistics.rules import RuleCheck, SizeLosses, WrittenRule, check_rule, read_rule
 from addnorm.statistics.run_tables import Run, Source
 from addnorm.store.questions.source import SizedSource, own_reference, read_sizes
@@ -115,7 +116,8 @@ def rule(
         losses = _losses(table, name, base, asked)
         row = check_rule(applied, losses, variant=name, reference=base, noise=noise)
         if asked.better == "higher":
-            row = replace(row, mean=_negated(row.mean), reference_mean=_negated(row.reference_mean))
+            means, others = tuple(map(negated, row.mean)), tuple(0.0 - mean for mean in row.reference_mean)
+            row = replace(row, mean=means, reference_mean=others)
         rows.append(row)
     return RuleResult(
         rule=asked,
@@ -148,10 +150,6 @@ def _losses(table: SizedSource, name: str, base: str | None, asked: WrittenRule)
     if not made:
         raise InputError(f"{name}: expected a size that {base!r} has runs of too, got none.")
     return made
-
-
-def _negated(values: Sequence[float]) -> tuple[float, ...]:
-    return tuple(0.0 - value for value in values)
 
 
 def _values(runs: Sequence[Run], sign: float) -> np.ndarray:

@@ -1,13 +1,14 @@
 """The report's figure of training curves, with its tables."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from addnorm.reporting.drawing.figure_style import figure_of, legend_below, new_figure, style, tidy
 from addnorm.reporting.figure import Rows
 from addnorm.reporting.formats.latex import NONE, escaped, number
 from addnorm.reporting.formats.listing import grouped
-from addnorm.reporting.formats.numbers import fixed, spread
+from addnorm.reporting.formats.measured import levels
+from addnorm.reporting.formats.numbers import spread
 from addnorm.reporting.formats.table import Column, ResultTable
 from addnorm.reporting.sections.curves.reading import TABLE_METRICS, curves, metric_title
 from addnorm.reporting.snapshot import Snapshot
@@ -104,9 +105,9 @@ def figure_table(rows: Rows, t: Phrases) -> ResultTable:
             value=lambda row: row["title"] or t(metrics[row["metric"]], unit=nats),
         ),
         Column("step", t("common.steps")),
-        Column("mean", t("figures.mean"), lambda value: fixed(value, 4)),
-        Column("low", t("figures.least"), lambda value: fixed(value, 4)),
-        Column("high", t("figures.largest"), lambda value: fixed(value, 4)),
+        Column("mean", t("figures.mean"), value=_level_of("mean")),
+        Column("low", t("figures.least"), value=_level_of("low")),
+        Column("high", t("figures.largest"), value=_level_of("high")),
     )
     points = [
         (
@@ -116,6 +117,10 @@ def figure_table(rows: Rows, t: Phrases) -> ResultTable:
         for row in rows
     ]
     return ResultTable(columns, [curve[at] for curve, shown in points for at in shown])
+
+
+def _level_of(name: str) -> Callable[[Mapping[str, Any]], str]:
+    return lambda row: levels(in_nats=row["title"] is None)(row[name])
 
 
 def figure_files(snapshot: Snapshot, rows: Rows) -> Mapping[str, str]:

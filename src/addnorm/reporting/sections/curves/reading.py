@@ -271,11 +271,9 @@ def _interval(values: Sequence[float]) -> tuple[float, float]:
     count = len(values)
     if count < _FEWEST_SEEDS:
         return min(values), max(values)
-    from scipy.special import stdtrit
+    from addnorm.statistics.over_seeds import half_interval  # scipy: half a second for every command that prints
 
-    mean = sum(values) / count
-    variance = sum((value - mean) ** 2 for value in values) / (count - 1)
-    reach = float(stdtrit(count - 1, (1 + CONFIDENCE) / 2)) * math.sqrt(variance / count)
+    mean, reach = sum(values) / count, half_interval(values, CONFIDENCE)
     return mean - reach, mean + reach
 
 

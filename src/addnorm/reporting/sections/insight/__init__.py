@@ -148,7 +148,7 @@ class InsightSection(Section):
             "insight": insight(snapshot, variant, view.language),
             "audited": audited(snapshot, variant),
             "command": inspect_command(snapshot, variant),
-            "reason": inspections.not_inspected(snapshot, phrases(view.language)).get(variant),
+            "reason": inspections.not_inspected(snapshot, phrases(view.language), [variant]).get(variant),
         }
 
     def files(self, snapshot: Snapshot) -> Mapping[str, str]:

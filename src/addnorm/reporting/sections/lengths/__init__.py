@@ -41,7 +41,7 @@ def _figure_table(rows: Rows, t: Phrases) -> ResultTable:
     )
     longest = max(row["length"] for row in rows)
     buckets = [
-        {**bucket, "label": row["label"], "length": f"{bucket['from']}–{bucket['to']} / {longest}", "accuracy": ""}
+        {**bucket, "label": row["label"], "length": f"{bucket['from']}–{bucket['to'] - 1} / {longest}", "accuracy": ""}
         for row in rows
         if row["length"] == longest
         for bucket in row["buckets"]

@@ -46,5 +46,5 @@ def _of_study(snapshot: Snapshot, view: View, t: Phrases) -> list[tuple[str, str
         if not sections()[name]().is_measured(snapshot, None):
             parts.append((t(f"{name}.title"), t(f"absent.{name}")))
     inside = t("figures.title")
-    reasons = not_inspected(snapshot, t)
+    reasons = not_inspected(snapshot, t, snapshot.variants)
     return parts + [(f"{inside}: {model}", reason or t("absent.not_measured")) for model, reason in reasons.items()]

@@ -13,13 +13,14 @@ from addnorm.reporting.formats.numbers import fixed, mean_of_known
 from addnorm.reporting.formats.table import Column, ResultTable
 from addnorm.reporting.reading.checkpoints import study_command
 from addnorm.reporting.section import Section
-from addnorm.reporting.sections.scalars import record, verdicts
+from addnorm.reporting.sections.scalars import verdicts
 from addnorm.reporting.sections.scalars.over_seeds import over_seeds, sentences
 from addnorm.reporting.sections.scalars.record import ScalarEntry, ScalarFamily, families, has_families
 from addnorm.reporting.sections.scalars.table import latex
 from addnorm.reporting.sections.scalars.verdicts import Explained, explained
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import MODEL_PAGE, View
+from addnorm.store import scalar_record
 from addnorm.words import Phrases, phrases
 
 if TYPE_CHECKING:
@@ -170,7 +171,7 @@ class ScalarsSection(Section):
     absence = "weights"
     pages = ("scalars", MODEL_PAGE)
     study_files = (verdicts.NAME,)
-    run_files = (record.NAME,)
+    run_files = (scalar_record.NAME,)
     figures = (
         Figure(
             name="scalars",

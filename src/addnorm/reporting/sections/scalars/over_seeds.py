@@ -23,8 +23,10 @@ def over_seeds(
     if not entries:
         return []
     seeds = sorted(set.intersection(*(set(dict(entry.finals)) for entry in entries)))
-    finals = np.array([[dict(entry.finals)[seed] for entry in entries] for seed in seeds]).reshape(-1, len(entries))
-    expected = np.broadcast_to([entry.decay_only for entry in entries], finals.shape)
+    finals, expected = (
+        np.array([[of[seed] for of in by_entry] for seed in seeds]).reshape(-1, len(entries))
+        for by_entry in ([dict(entry.finals) for entry in entries], [dict(entry.decays) for entry in entries])
+    )
     known = {entry.name for entry in entries}
     vectors = [
         np.array([direction.get(entry.name, 0.0) for entry in entries])

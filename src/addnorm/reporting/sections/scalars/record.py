@@ -4,23 +4,17 @@ Read from `scalars.safetensors`, which the worker writes with each checkpoint, s
 (learned, decayed, redundant, undriven) are `addnorm explain`'s.
 """
 
-import json
-import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-
-import numpy as np
-from safetensors import SafetensorError, safe_open
 
 from addnorm.reporting.formats.numbers import mean, mean_of_known, ticks, trimmed
 from addnorm.reporting.reading.study_files import contained
 from addnorm.reporting.snapshot import Snapshot
+from addnorm.store.files import Damaged
+from addnorm.store.scalar_record import NAME, ScalarRecord
 
-NAME = "scalars.safetensors"
-_NORMS = re.compile(r"(^|\.)\w*norm\.")
 _ENTRY = re.compile(r"(?P<family>.+?)(?:\.(?P<layer>\d+))?\[(?P<index>.*)\]")
 _IN_LAYER = re.compile(r"layers\.(?P<layer>\d+)\.(?P<rest>.+)")
 
@@ -35,10 +29,13 @@ class ScalarEntry:
     """Its layer and its place in it, such as `3, 1`."""
     layer: int | None
     init: float
+    """Mean over seeds."""
     decay_only: float
     """Value that weight decay alone would have left, mean over seeds."""
     finals: tuple[tuple[int, float], ...]
     """Seed and value."""
+    decays: tuple[tuple[int, float], ...]
+    """Seed and the value that weight decay alone would have left there: seeds may start from values of their own."""
     mean: float
     effective: float | None
     """Effective coefficient in the model, mean over seeds; None if unknown."""
@@ -69,19 +66,23 @@ class ScalarFamily:
     step: int
     """Least number of steps that the seeds' records hold."""
     seeds: tuple[int, ...]
+    damaged: tuple[int, ...]
+    """Seeds whose record cannot be read."""
 
 
 def families(snapshot: Snapshot, variants: Sequence[str]) -> list[ScalarFamily]:
     """Every family of the variants' scalars that runs have recorded."""
     recorded = []
     for variant in variants:
-        records = dict(_records(snapshot, variant))
+        read = dict(_records(snapshot, variant))
+        records = {seed: record for seed, record in read.items() if record is not None}
+        damaged = tuple(sorted(read.keys() - records.keys()))
         names = dict.fromkeys(name for record in records.values() for name in record)
         groups: dict[str, list[str]] = defaultdict(list)
         for name in names:
             groups[_taken_apart(name)[0]].append(name)
         recorded += [
-            _family(variant, snapshot.variants.index(variant), family, members, records)
+            _family(variant, snapshot.variants.index(variant), family, members, records, damaged)
             for family, members in groups.items()
         ]
     return recorded
@@ -92,12 +93,15 @@ def has_families(snapshot: Snapshot, variants: Sequence[str]) -> bool:
     return any(record for variant in variants for _, record in _records(snapshot, variant))
 
 
-def _records(snapshot: Snapshot, variant: str) -> Iterator[tuple[int, dict[str, "_Record"]]]:
-    """Seed and record of each run of a variant."""
+def _records(snapshot: Snapshot, variant: str) -> Iterator[tuple[int, dict[str, "_Record"] | None]]:
+    """Seed and record of each run of a variant; None for a partial file from a full disk, or another version's."""
     for run in snapshot.of(variant):
         path = snapshot.path / run.run / NAME
         if contained(snapshot.path, path):
-            yield run.seed, _read(path)
+            try:
+                yield run.seed, _read(ScalarRecord.read(path))
+            except Damaged:
+                yield run.seed, None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,37 +117,21 @@ class _Record:
     effective: float | None
 
 
-def _read(path: Path) -> dict[str, _Record]:
-    try:
-        with safe_open(path, framework="np") as file:
-            metadata = file.metadata()
-            names = json.loads(metadata["names"])
-            effective = json.loads(metadata.get("effective", "[]")) or [(None, None)] * len(names)
-            arrays = {
-                key: file.get_tensor(key)
-                for key in ("value", "init", "log_kept", "decay", "gradient", "mean", "mean_square")
-            }
-            steps = int(file.get_tensor("steps"))
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError):
-        return {}  # a partial file from a full disk, or another version's; the run is shown without a record
-    records = {}
-    for place, name in enumerate(names):
-        if _NORMS.search(name):
-            continue
-        at = {key: float(values[place]) for key, values in arrays.items()}
-        moved = abs(at["decay"]) + abs(at["gradient"])
-        error = math.sqrt(max(at["mean_square"] - at["mean"] ** 2, 0.0) / (steps - 1)) if steps > 1 else 0.0
-        records[name] = _Record(
-            init=at["init"],
-            value=at["value"],
-            decay_only=at["init"] * float(np.exp(at["log_kept"])),
-            by_decay=abs(at["decay"]) / moved if moved > 0 else None,
-            snr=abs(at["mean"]) / error if error > 0 else None,
-            steps=steps,
-            layer=effective[place][0],
-            effective=effective[place][1],
+def _read(record: ScalarRecord) -> dict[str, _Record]:
+    decays, values = record.decay_only, record.arrays
+    return {
+        record.names[place]: _Record(
+            init=float(values["init"][place]),
+            value=float(values["value"][place]),
+            decay_only=float(decays[place]),
+            by_decay=record.by_decay(place),
+            snr=record.snr(place),
+            steps=record.steps,
+            layer=record.effective[place][0],
+            effective=record.effective[place][1],
         )
-    return records
+        for place in record.columns()
+    }
 
 
 def _taken_apart(name: str) -> tuple[str, int | None, str]:
@@ -157,7 +145,12 @@ def _taken_apart(name: str) -> tuple[str, int | None, str]:
 
 
 def _family(
-    variant: str, style: int, name: str, members: list[str], records: dict[int, dict[str, _Record]]
+    variant: str,
+    style: int,
+    name: str,
+    members: list[str],
+    records: dict[int, dict[str, _Record]],
+    damaged: tuple[int, ...],
 ) -> ScalarFamily:
     gathered = {
         entry: {seed: record[entry] for seed, record in records.items() if entry in record} for entry in members
@@ -182,7 +175,7 @@ def _family(
             layer_before = layer
         middle = mean([r.value for r in of.values()])
         decay_only = mean([r.decay_only for r in of.values()])
-        init = next(iter(of.values())).init
+        init = mean([r.init for r in of.values()])
         entries.append(
             ScalarEntry(
                 name=entry,
@@ -191,6 +184,7 @@ def _family(
                 init=init,
                 decay_only=decay_only,
                 finals=tuple((seed, r.value) for seed, r in of.items()),
+                decays=tuple((seed, r.decay_only) for seed, r in of.items()),
                 mean=middle,
                 effective=mean_of_known([r.effective for r in of.values()]),
                 by_decay=mean_of_known([r.by_decay for r in of.values()]),
@@ -211,4 +205,5 @@ def _family(
         layer_marks=tuple(marks),
         step=min(r.steps for of in gathered.values() for r in of.values()),
         seeds=tuple(sorted(records)),
+        damaged=damaged,
     )
