@@ -29,7 +29,7 @@ import addnorm
 from addnorm.catalogue import ROOMS
 from addnorm.model.spec import ModelSpec
 from addnorm.study.definition import Training
-from addnorm.supervision.cost_estimate import step_cost
+from addnorm.supervision.step_cost import step_cost
 
 VOCAB = 256
 SIZES = {"width 256, length 256": (256, 6, 256, 8), "width 128, length 512": (128, 8, 512, 4)}

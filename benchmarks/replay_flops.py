@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 import addnorm
 from addnorm.study.definition import Training
-from addnorm.supervision.cost_estimate import step_cost
+from addnorm.supervision.step_cost import step_cost
 
 SIZES = {
     "quick": {"vocab": 256, "width": 64, "heads": 4, "kv_heads": 2, "hidden": 128, "batch": 8, "seq": 128},

@@ -98,6 +98,11 @@ def _check_after(initialise: Callable[..., None]) -> Callable[..., None]:
     return checked
 
 
+@functools.cache  # every mechanism of every point of a grid asks for them
+def _files(package: Path) -> tuple[str, ...]:
+    return tuple(sorted(path.stem for path in package.glob("*.py") if not path.stem.startswith("_")))
+
+
 @dataclass
 class Siblings:
     """Classes of one base class, one per file of a package, found by file name.
@@ -116,7 +121,7 @@ class Siblings:
 
     def kinds(self) -> tuple[str, ...]:
         """Names of the files, sorted. Imports nothing."""
-        return tuple(sorted(path.stem for path in self._folder().glob("*.py") if not path.stem.startswith("_")))
+        return _files(self._folder())
 
     def class_of(self, kind: str) -> type[Any]:
         """The class that the file `kind` defines.

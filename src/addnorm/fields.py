@@ -75,7 +75,7 @@ def check_fields(config: Any, name: str) -> None:
         FieldError: a value does not fit its annotation, or a number is not finite.
     """
     cls: Any = type(config)
-    hints = _hints(cls)
+    hints = type_hints(cls)
     for field in fields(config):
         value, hint = getattr(config, field.name), hints[field.name]
         if not fits(value, hint):
@@ -133,7 +133,12 @@ def _name(config: Any) -> str:
 
 
 @functools.cache
-def _hints(cls: Hashable) -> dict[str, Any]:
+def type_hints(cls: Hashable) -> dict[str, Any]:
+    """Annotations of a class's fields, evaluated once.
+
+    Raises:
+        InputError: an annotation has a name that is not defined where the class is.
+    """
     try:
         return get_type_hints(cls)
     except NameError as error:

@@ -493,3 +493,59 @@ def test_a_model_of_ones_own_mechanism_is_exported_with_its_file(
     with pytest.raises(InputError, match=r"addnorm.load\(…, plugins="):
         addnorm.load("model")
     assert addnorm.load("model", plugins=["odd.py"]).spec.residual.kind == "odd"
+
+
+def test_a_prompt_in_another_encoding_than_the_terminals(refused: Callable[..., str]) -> None:
+    """As bytes that are no UTF-8 arrive in a UTF-8 locale: letters of a GBK terminal."""
+    prompt = "中".encode("gbk").decode("utf-8", errors="surrogateescape")
+    saying(
+        "--prompt: expected text in the encoding of this terminal's locale",
+        refused("generate", "run", "--prompt", prompt),
+    )
+
+
+def test_a_corpus_path_is_beside_the_study_file_or_in_the_working_folder(refused: Callable[..., str]) -> None:
+    Path("sub").mkdir()
+    text = "".join(f"line {n} of a text that is long enough\n" for n in range(200))
+    study = STUDY.replace("{kind: synthetic, num_documents: 20}", "{kind: text, path: mine.txt}")
+    Path("sub/s.yaml").write_text(study)
+    Path("sub/mine.txt").write_text(text)
+    assert addnorm.load_study("sub/s.yaml").corpus.path == str(Path("sub/mine.txt").resolve())
+    Path("mine.txt").write_text("another text")
+    message = refused("plan", "sub/s.yaml")
+    saying("sub/s.yaml: $.corpus.path: expected one file, got ", message)
+    assert str(Path("mine.txt").resolve()) in message
+    assert str(Path("sub/mine.txt").resolve()) in message
+    Path("mine.txt").unlink()
+    Path("mine.txt").symlink_to("sub/mine.txt")
+    assert addnorm.load_study("sub/s.yaml").corpus.path == "mine.txt"
+
+
+def test_a_damaged_data_set_is_not_replaced_by_that_of_another_text(
+    refused: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The tokens beside a lost tokenizer.json cannot be made again once the text has changed."""
+    Path("mine.txt").write_text("".join(f"line {n} of a text that is long enough\n" for n in range(200)))
+    write("s.yaml", STUDY.replace("{kind: synthetic, num_documents: 20}", "{kind: text, path: mine.txt}"))
+    assert main(["run", "s.yaml", "--freeze", "--out", "out"]) == 0
+    data = Path("out/data")
+    kept = {path.name: path.read_bytes() for path in data.iterdir()}
+    old = Path("mine.txt").read_text()
+    Path("mine.txt").write_text(old.upper())
+    (data / "tokenizer.json").unlink()
+    capsys.readouterr()
+    message = refused("run", "s.yaml", "--out", "out")
+    saying("expected the data that the runs were planned on, got a damaged data set", message)
+    saying("Bring back the old text, or tokenizer.json", message)
+    assert {path.name: path.read_bytes() for path in data.iterdir()} == {
+        k: v for k, v in kept.items() if k != "tokenizer.json"
+    }
+    Path("mine.txt").write_text(old)
+    assert main(["run", "s.yaml", "--freeze", "--out", "out"]) == 0
+    assert {path.name: path.read_bytes() for path in data.iterdir()} == kept
+
+
+@pytest.mark.parametrize("option", ["--sarif", "--html"])
+def test_a_report_of_an_audit_that_cannot_be_written(option: str, refused: Callable[..., str]) -> None:
+    write("m.py", "import torch\n\n\ndef m():\n    return torch.nn.Linear(2, 2), torch.zeros(1, 2)\n")
+    saying("could not write", refused("audit", "m.py:m", option, "/proc/self/report", code=1))

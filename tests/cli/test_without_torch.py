@@ -224,3 +224,9 @@ def test_the_page_of_a_table_is_served_without_torch(tmp_path: Path) -> None:
     (tmp_path / "runs.csv").write_text("\n".join(["variant,seed,loss", *runs]), encoding="utf-8")
     done = light(LIGHT + PAGE, "no_other", str(tmp_path / "runs.csv"))
     assert done.stdout.strip() == "[200, 200, 200]", done.stderr
+
+
+def test_runs_are_read_without_scipy() -> None:
+    """It takes a quarter of a second to import, which every worker and `addnorm status` would pay for a name of a measure."""
+    code = "import sys, addnorm.store.run, addnorm.store.index; print('scipy' in sys.modules)"
+    assert light(code).stdout.strip() == "False"

@@ -85,7 +85,15 @@ class TestStdlib:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         code = '"""About it."""\n\nclass A:\n    """An A."""\n\n    async def f(self):\n        """Does f.\n\n        Twice."""'
-        write(tmp_path, {"told/__init__.py": code, "told/silent.py": "a = 1\n", "told/tests/t.py": '"""A test."""\n'})
+        write(
+            tmp_path,
+            {
+                "told/__init__.py": code,
+                "told/silent.py": "a = 1\n",
+                "told/old.py": "print 1\n",
+                "told/tests/t.py": '"""A test."""\n',
+            },
+        )
         monkeypatch.syspath_prepend(tmp_path)
         (document,) = Stdlib(package="told").documents()
         assert (document.name, document.read()) == ("told/__init__.py", "About it.\n\nAn A.\n\nDoes f.\n\nTwice.\n")

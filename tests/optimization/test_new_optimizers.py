@@ -16,7 +16,7 @@ from addnorm.optimization.optimizers.adamw import AdamW
 from addnorm.optimization.optimizers.lion import LionSpec
 from addnorm.optimization.optimizers.muon import MuonSpec, orthogonalised
 from addnorm.optimization.optimizers.schedule_free import ScheduleFreeSpec
-from addnorm.supervision.cost_estimate import state_bytes
+from addnorm.supervision.step_cost import state_bytes
 
 RATES = (0.01, 0.03, 0.02, 0.005)
 Matrix = NDArray[np.float64]

@@ -99,3 +99,9 @@ def test_steps_that_a_resumed_attempt_repeats_count_once_for_each_type(tmp_path:
     kept = list(unrepeated(reader.read(), furthest))
     assert [(event["attempt"], event["step"]) for event in kept] == [(2, 6), (2, 7)]
     assert furthest == {"train": 7, "eval": 3}
+
+
+def test_an_evaluation_at_step_0_is_passed_on_once() -> None:
+    furthest: dict[str, int] = {}
+    assert len(list(unrepeated([{"type": "eval", "step": 0}], furthest))) == 1
+    assert list(unrepeated([{"type": "eval", "step": 0}], furthest)) == []

@@ -1,9 +1,11 @@
+import errno
 import fcntl
 import os
 import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -136,3 +138,19 @@ def test_a_lock_in_no_folder_is_explained(tmp_path: Path) -> None:
     assert not is_held(tmp_path / "no" / "lock")
     with pytest.raises(JobError, match="could not write"):
         Lock(tmp_path / "no" / "lock").try_acquire()
+
+
+@pytest.mark.parametrize("ask", [is_held, lambda path: Lock(path).try_acquire()], ids=["is_held", "try_acquire"])
+def test_a_file_system_without_locks_is_named_and_its_file_closed_once(
+    ask: Callable[[Path], bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(handle: int, how: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    path = tmp_path / "lock"
+    path.touch()
+    before = len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(JobError, match="expected a file system with locks"):
+        ask(path)
+    assert len(os.listdir("/proc/self/fd")) == before

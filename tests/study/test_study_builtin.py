@@ -26,7 +26,7 @@ from addnorm.study.definition import RunSpec, Study, Training
 from addnorm.study.encoding import encode
 from addnorm.study.expansion import expand, fit_models, run_identity, run_name, validate
 from addnorm.study.loading import load_study
-from addnorm.supervision.cost_estimate import step_cost
+from addnorm.supervision.step_cost import step_cost
 from sampled import sampled
 
 ALL = [(name, profile) for name in study_names() for profile in study_profiles(name)]

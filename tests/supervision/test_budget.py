@@ -20,8 +20,8 @@ from addnorm.study.encoding import encode
 from addnorm.study.expansion import fit_models
 from addnorm.study.loading import load_study
 from addnorm.supervision import prepared as preparation
-from addnorm.supervision.cost_estimate import step_cost
 from addnorm.supervision.prepared import prepare_study, resolve_budgets
+from addnorm.supervision.step_cost import step_cost
 
 FILE = """name: tiny
 seeds: [0]

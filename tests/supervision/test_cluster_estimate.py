@@ -13,7 +13,8 @@ from addnorm.model.presets import preset
 from addnorm.study.definition import Study, Training
 from addnorm.supervision import cluster_estimate
 from addnorm.supervision.cluster_estimate import Cluster, estimate_on_cluster
-from addnorm.supervision.cost_estimate import estimate_cost, step_cost
+from addnorm.supervision.cost_estimate import estimate_cost
+from addnorm.supervision.step_cost import step_cost
 
 SIZES = {"vocab": 64, "depth": 2, "heads": 2, "kv_heads": 2, "max_seq": 64}
 STUDY = Study(

@@ -15,7 +15,8 @@ from addnorm.study.definition import Training
 from addnorm.study.expansion import fit_models
 from addnorm.study.loading import load_study
 from addnorm.supervision import cost_estimate
-from addnorm.supervision.cost_estimate import _count_on, estimate_cost, state_bytes, step_cost
+from addnorm.supervision.cost_estimate import estimate_cost
+from addnorm.supervision.step_cost import _count_on, state_bytes, step_cost
 from addnorm.training import use as peak
 
 # Warmed up with a small model, so that what torch's kernels and optimizers set aside at their first use does not count.
@@ -26,7 +27,7 @@ import torch
 from torch.nn import functional as F
 import addnorm
 from addnorm.study.expansion import fit_models
-from addnorm.supervision.cost_estimate import step_cost
+from addnorm.supervision.step_cost import step_cost
 
 torch.set_num_threads(1)
 study = fit_models(addnorm.load_study("residual-scores", profile="quick"), 256)

@@ -382,7 +382,7 @@ def test_a_worker_that_finds_another_in_its_place_is_no_crash(out: Path, monkeyp
 def test_threads_are_pinned_and_each_worker_has_its_own_device(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     study = make(out, 4)
-    executor = LocalExecutor(2, 3, devices=("GPU-a", "5"), command=COMMAND)
+    executor = LocalExecutor(2, 3, cuda_devices=("GPU-a", "5"), command=COMMAND)
     supervise(study, executor, on_tick=lambda _: None, tick_s=0.01)
     seen = [run.env for run in study.runs()]
     assert all(env is not None and env["OMP_NUM_THREADS"] == env["MKL_NUM_THREADS"] == "3" for env in seen)
@@ -393,17 +393,26 @@ def test_threads_are_pinned_and_each_worker_has_its_own_device(out: Path, monkey
 def test_an_adopted_worker_keeps_its_device(out: Path) -> None:
     study = make(out, 2, pace_s=0.02)
     runs = study.runs()
-    first = LocalExecutor(2, devices=("0", "1"), command=COMMAND)
+    first = LocalExecutor(2, cuda_devices=("0", "1"), command=COMMAND)
     assert list(first.start(runs)) == ["v-0", "v-1"]
     wait_until(lambda: all(run.is_held() and run.env for run in runs))
     first.kill(runs[1:])
     wait_until(lambda: first.poll(runs[1:])["v-1"].code == -signal.SIGKILL)
-    second = LocalExecutor(2, devices=("0", "1"), command=COMMAND)
+    second = LocalExecutor(2, cuda_devices=("0", "1"), command=COMMAND)
     assert list(second.find(runs)) == ["v-0"]
     second.start(runs[1:])
     wait_until(lambda: second.poll(runs[1:])["v-1"].phase == "ended")
     assert (runs[1].env or {})["CUDA_VISIBLE_DEVICES"] == "1"
     wait_until(lambda: first.poll(runs[:1])["v-0"].phase == "ended")
+
+
+def test_more_workers_than_devices_share_them_evenly(out: Path) -> None:
+    study = make(out, 5, pace_s=0.02)
+    executor = LocalExecutor(5, cuda_devices=("0", "1", "0", "1", "0"), command=COMMAND)
+    assert len(executor.start(study.runs())) == 5
+    assert sorted(job.device or "" for job in executor.jobs.values()) == ["0", "0", "0", "1", "1"]
+    executor.kill(study.runs())
+    wait_until(lambda: all(state.phase == "ended" for state in executor.poll(study.runs()).values()))
 
 
 def test_a_worker_hears_nothing_and_keeps_all_it_says(out: Path) -> None:
@@ -418,5 +427,5 @@ def test_numbers_of_slots_are_checked() -> None:
     with pytest.raises(InputError, match="executor: expected slots and threads of at least 1, got 0"):
         LocalExecutor(0)
     with pytest.raises(InputError, match="expected one device per slot, got 1 devices for 2 slots"):
-        LocalExecutor(2, devices=["0"])
+        LocalExecutor(2, cuda_devices=["0"])
     assert LocalExecutor.create(threads=10_000).slots >= 1

@@ -1,5 +1,6 @@
 """A study is decoded, expanded and fitted once on the way from its file to its runs."""
 
+import importlib
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -8,9 +9,10 @@ import pytest
 
 from addnorm.cli import main
 from addnorm.study import points as study_points
+from addnorm.study.expansion import once_for_equal
 from addnorm.study.loading import load_study
 from addnorm.study.variants import VariantReader
-from addnorm.supervision import prepared
+from addnorm.supervision import prepared, step_cost
 from addnorm.supervision import run as run_module
 from sampled import sampled
 
@@ -77,3 +79,42 @@ def test_a_changed_study_has_points_of_its_own(tmp_path: Path) -> None:
     assert study_points.points(study) is study_points.points(study)
     fewer = replace(study, variants={"base": study.variants["base"]})
     assert [*study_points.points(fewer).values] == ["base"]
+
+
+def test_points_that_differ_in_training_alone_are_counted_checked_and_audited_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: Counter[str] = Counter()
+
+    def count(place: str, name: str) -> None:
+        owner = importlib.import_module(place)
+        inner = getattr(owner, name)
+
+        def counting(*arguments: object, **options: object) -> object:
+            counted[name] += 1
+            return inner(*arguments, **options)
+
+        monkeypatch.setattr(owner, name, counting)
+
+    count("addnorm.outside.targets.study", "audit_or_reason")
+    count("addnorm.supervision.start_check", "check_start")
+    monkeypatch.chdir(tmp_path)
+    rates = (
+        "training.optimizer.learning_rate: [1e-3, 2e-3], training.schedule.warmup: [0, 1], training.clip: [1.0, 2.0]"
+    )
+    Path("s.yaml").write_text(STUDY.replace("scaled: {residual: scale}, ", "") + f"grid: {{{rates}}}\n")
+    step_cost._cached_step_cost.cache_clear()
+    assert main(["plan", "s.yaml", "--json"]) == 0
+    assert counted == {"audit_or_reason": 2, "check_start": 2}
+    assert step_cost._cached_step_cost.cache_info().misses == 2
+
+
+def test_equal_keys_are_made_once_and_those_without_a_hash_each() -> None:
+    made: list[object] = []
+
+    def make(key: object) -> int:
+        made.append(key)
+        return len(made)
+
+    assert once_for_equal({"a": 1, "b": 2, "c": 1}, make) == {"a": 1, "b": 2, "c": 1}
+    assert once_for_equal({"a": [1], "b": [1]}, make) == {"a": 3, "b": 4}

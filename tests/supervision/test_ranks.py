@@ -224,7 +224,7 @@ class TestExecutors:
         monkeypatch.setattr(torch.cuda, "device_count", lambda: 5)
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
         executor = LocalExecutor.create(devices=2)
-        assert (executor.slots, executor.devices) == (2, ("0,1", "2,3"))
+        assert (executor.slots, executor.cuda_devices) == (2, ("0,1", "2,3"))
         with pytest.raises(InputError, match="expected at most the 5 GPUs of this machine, got 8"):
             LocalExecutor.create(devices=8)
 

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from addnorm.model.presets import preset
 from addnorm.study.definition import Training
-from addnorm.supervision.cost_estimate import step_cost
+from addnorm.supervision.step_cost import step_cost
 
 SIZES: dict[str, Any] = {"vocab": 32, "width": 16, "depth": 3, "heads": 2, "kv_heads": 1, "hidden": 16, "max_seq": 16}
 

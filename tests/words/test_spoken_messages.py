@@ -21,7 +21,18 @@ from addnorm.words.catalogue import _read
 from addnorm.words.spoken import _message
 
 SOURCE = Path(addnorm.__file__).parent
-FIRST_HOUR = ("cli", "data", "errors.py", "fields.py", "shape.py", "store", "study", "supervision", "user_code.py")
+FIRST_HOUR = (
+    "cli",
+    "data",
+    "errors.py",
+    "fields.py",
+    "shape.py",
+    "store",
+    "study",
+    "supervision",
+    "training",
+    "user_code.py",
+)
 """Rooms whose messages the commands plan, run, status and rank show before anything is unusual."""
 PASSED_ON = {
     "corpus file {}: expected UTF-8, got byte 0x{} at offset {}. {}",
@@ -43,8 +54,18 @@ PASSED_ON = {
     "expected at least {} + 1 {} tokens, one sequence and its last target, got {} bytes. Use more text, another held_out "
     "share, or a shorter sequence. {}",
     "{} cannot be imported ({}). {}",
+    "{} Check that the folder is writable and that no other process writes the index.",
+    "{} Free some space on that disk.",
+    "{}: {}",
+    "{}{}: {}: {}: {}",
+    "{}: expected a run with spec.json, got none. {}",
+    "no {} {}{}",
+    "expected a kind of {} or a mapping with 'kind', got {}{}{}",
+    "expected {}a mapping with the fields of {}, got {}.",
 }
 """Errors with a sentence of another place in the place of a value, which is translated there; all others are translated."""
+ERRORS = ("InputError", "FieldError", "JobError", "DiskError", "DiskFull", "Damaged", "add", "add_with_line")
+"""Names of what makes an error, or adds one to those of a study file."""
 COMPOSED = set(tomllib.loads((SOURCE / "words/zh/audit.toml").read_text(encoding="utf-8"))["message"])
 """Sentences of audits, whose clauses the sources put together from several texts."""
 UNTRANSLATED_OUTPUT = {
@@ -85,13 +106,21 @@ def files(room: str) -> list[Path]:
 
 
 def errors(room: str) -> Iterator[str]:
-    """Templates of the errors that a room raises."""
+    """Templates of the errors that a room raises, makes for others to raise, or collects."""
     for path in files(room):
         for node in ast.walk(tree(path)):
-            if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and node.exc.args:
-                text = text_of(node.exc.args[-1])
+            if isinstance(node, ast.Raise):
+                node = node.exc or node
+            elif not isinstance(node, ast.Call) or _called(node) not in ERRORS:
+                continue
+            if isinstance(node, ast.Call) and node.args:
+                text = text_of(node.args[-1])
                 if text is not None and " " in text:
                     yield text
+
+
+def _called(call: ast.Call) -> str:
+    return getattr(call.func, "attr", getattr(call.func, "id", ""))
 
 
 def prose(text: str) -> bool:
@@ -112,7 +141,8 @@ def printed(path: Path) -> Iterator[str]:
 
 def is_translated(text: str) -> bool:
     """True if the text, with any values in its places, is translated."""
-    sentences = re.sub(r"(?<=[.?!)])(\{\})+", "", text)  # such as ` Did you mean 'add'?`
+    sentences = re.sub(r"(?<!\$\.)(?<=[.?!)])(\{\})+", "", text)  # such as ` Did you mean 'add'?`
+    sentences = re.sub(r"(?<=\w )\{\}\{\}$", "{}.", sentences)  # an unknown name, and the nearest known one
     return _message(sentences.replace("{}", "X0"), phrases("zh")) is not None
 
 
@@ -204,17 +234,10 @@ def yielded(room: str) -> Iterator[str]:
                 yield text
 
 
-PARTS_OF_A_VALUE = {
-    "the text of the corpus, or its tokens, have changed",
-    "the code of a plugin has changed",
-}
-"""What has changed in a plan: the value of a sentence, which is shown as it is."""
-
-
 def test_no_warning_is_without_its_translation() -> None:
     texts = [text for room in ("statistics", "store", "study", "supervision") for text in yielded(room)]
     assert len(texts) > 10
-    assert {text for text in texts if not is_translated(text)} == PARTS_OF_A_VALUE
+    assert [text for text in texts if not is_translated(text)] == []
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         advice = missing_extra(error)
         if advice is None:
             raise
-        print(f"addnorm {arguments[0]}: {advice}", file=sys.stderr)
+        print(f"addnorm {arguments[0]}: {translated(advice, phrases(language))}", file=sys.stderr)
         return 1
     except BrokenPipeError:  # the output's reader has ended, as in `addnorm list | head`
         # Python flushes its streams at exit and would complain about the broken pipe once more.

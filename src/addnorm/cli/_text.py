@@ -4,7 +4,7 @@ files, whose format follows from the suffix and which are written whole or not a
 import json
 import shutil
 import sys
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
-    "JsonOption", "PluginOption", "StudyOptions", "config_table", "duration", "on_screen", "page_width", "paragraph",
-    "print_json", "print_line", "print_message", "quantity", "require_figure_file", "screen_width", "write_figure",
+    "JsonOption", "PluginOption", "StudyOptions", "config_table", "duration", "no_such_option", "on_screen", "page_width",
+    "paragraph", "print_json", "print_line", "print_message", "quantity", "refuse", "require_figure_file", "screen_width",
+    "write_figure",
 ]  # fmt: skip
 
 
@@ -51,6 +52,28 @@ class StudyOptions(JsonOption):
     """Profile of the study, such as `quick` or `paper`; its default if not given."""
     set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     """Change a field: `--set training.steps=500`. May be given more than once."""
+
+
+def refuse(options: Any, where: str, *names: str) -> None:
+    """Refuse options that mean nothing together with another: one that was ignored would look as if it had been heeded.
+
+    Args:
+        options: of a command, as given.
+        where: the other option.
+        names: of the fields that are refused.
+
+    Raises:
+        InputError: one of them has another value than its default.
+    """
+    for field in fields(options):
+        default = field.default if field.default_factory is MISSING else field.default_factory()
+        if field.name in names and getattr(options, field.name) != default:
+            raise no_such_option(field.name, where)
+
+
+def no_such_option(name: str, where: str) -> InputError:
+    """The error for an option that means nothing together with another."""
+    return InputError(f"--{name.replace('_', '-')}: expected no such option with {where}, got one. Leave it out.")
 
 
 SUFFIXES = (".svg", ".pdf", ".png")

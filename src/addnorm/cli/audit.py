@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from addnorm.cli._text import PluginOption, config_table, print_json, print_line
+from addnorm.cli._text import PluginOption, config_table, print_json, print_line, refuse
 from addnorm.errors import InputError
 from addnorm.words import translated
 
@@ -100,6 +100,20 @@ def command(options: Options) -> int:
     for path in (options.strip, options.canonical, options.quantise_ready, options.sarif, options.html):
         _require_writable(path, folder=path not in (options.sarif, options.html))
     if options.diff is not None:
+        refuse(
+            options,
+            "--diff",
+            "methods",
+            "track",
+            "strip",
+            "keep_float32_biases",
+            "kv_cache",
+            "all",
+            "canonical",
+            "quantise_ready",
+            "sarif",
+            "html",
+        )
         return _diff(options, *options.diff)
     if options.all or options.canonical is not None or options.quantise_ready is not None:
         from addnorm.cli._audit.bases import about_all_parameters
@@ -346,16 +360,21 @@ def _require_writable(path: Path | None, *, folder: bool = False) -> None:
         raise InputError(
             f"expected a file in an existing folder, got {path}. Make its folder first, or choose another name."
         )
+    if path is not None and (path if path.is_dir() else path.parent).joinpath("spec.json").is_file():
+        raise InputError(
+            f"{path}: expected a place outside of a run's folder, whose weights are what was trained. Choose another name."
+        )
 
 
 def _write_reports(options: Options, content: Mapping[str, Any]) -> None:
     from addnorm.reporting.audit.html import html
     from addnorm.reporting.audit.sarif import sarif
+    from addnorm.store import write_atomic
 
     if options.sarif is not None:
-        options.sarif.write_text(json.dumps(sarif(content), indent=2, ensure_ascii=False), encoding="utf-8")
+        write_atomic(options.sarif, json.dumps(sarif(content), indent=2, ensure_ascii=False).encode())
     if options.html is not None:
-        options.html.write_text(html(content), encoding="utf-8")
+        write_atomic(options.html, html(content).encode())
 
 
 def _where(model: "nn.Module") -> str:

@@ -86,7 +86,7 @@ def _devices(folder: Path) -> tuple[bool, str]:
     from addnorm.supervision.executors.local import LocalExecutor
 
     executor = LocalExecutor.create()
-    kind = f"GPUs {', '.join(executor.devices)}" if executor.devices else "CPU cores"
+    kind = f"GPUs {', '.join(executor.cuda_devices)}" if executor.cuda_devices else "CPU cores"
     return True, f"{executor.slots} runs at the same time ({kind})"
 
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from addnorm.cli._text import PluginOption, page_width, print_json, print_message
+from addnorm.cli._text import PluginOption, page_width, print_json, print_message, refuse
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,8 @@ def command(options: Options) -> int:
     from addnorm.cli._plan_tables import learned_numbers
     from addnorm.reporting.sections.scalars import table as scalars
 
+    if options.tables:
+        refuse(options, "--tables", "entries")
     explained = addnorm.explain(options.target, norms=options.norms, plugins=options.plugin, say=print_message)
     counts = _counts(options.target) if options.numbers else {}
     if options.json:

@@ -18,6 +18,7 @@ import tyro
 
 from addnorm.cli._text import PluginOption, page_width, print_json
 from addnorm.errors import InputError
+from addnorm.words import spoken
 
 
 @dataclass(frozen=True)
@@ -114,5 +115,5 @@ def _show(result: dict[str, Any], options: Options) -> int:
     else:
         print(tables.text(result, page_width()), end="")
         if options.plot is not None:
-            print(f"\nDrawn: {options.plot}")
+            print("\n" + spoken()("printed.drawn", path=options.plot))
     return 0

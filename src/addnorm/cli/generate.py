@@ -43,6 +43,11 @@ class Options(PluginOption):
 def command(options: Options) -> int:
     from addnorm.model.generation import generate
 
+    if any("\ud800" <= letter <= "\udfff" for letter in options.prompt):
+        raise InputError(
+            "--prompt: expected text in the encoding of this terminal's locale, got bytes that are none. Set LANG, for example "
+            'to C.UTF-8, or save the text as UTF-8 and give it with --prompt "$(cat FILE)".'
+        )
     model, trained = _loaded(options)
     if model.read_tokenizer is None:
         raise InputError(

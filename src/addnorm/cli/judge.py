@@ -17,6 +17,7 @@ import tyro
 
 from addnorm.cli._rank.choices import ColumnOptions
 from addnorm.cli._text import page_width, print_json
+from addnorm.errors import InputError
 from addnorm.reporting.questions.judge import answer
 from addnorm.words import spoken
 
@@ -40,6 +41,10 @@ class Options(ColumnOptions):
 def command(options: Options) -> int:
     import addnorm
 
+    if options.propose is None:
+        for name in ("columns", "direction", "unit"):
+            if getattr(options, name):
+                raise InputError(f"--{name}: expected together with --propose. Add --propose, or leave --{name} out.")
     content = addnorm.judge(
         options.ledger,
         options.propose,

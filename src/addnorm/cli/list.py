@@ -25,9 +25,9 @@ from addnorm.words import spoken, translated
 LEARNED_NUMBERS = Path(__file__).parents[1] / "insight" / "learned_numbers.json"
 """Written by docs/learned_numbers.py."""
 SKILL = Path(__file__).parents[1] / "SKILL.md"
+"""Instructions for programs, in the form of Agent Skills."""
 _GUIDES = (Path(__file__).parents[1] / "guide", Path(__file__).parents[3] / "docs" / "guide")
 """The guides in a wheel, and in a checkout."""
-"""Instructions for programs, in the form of Agent Skills."""
 SCHEMAS = Path(__file__).parents[1] / "schemas"
 """JSON schemas of the answers, written by docs/answers.py."""
 

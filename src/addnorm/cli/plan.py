@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from addnorm.cli._text import StudyOptions, duration, on_screen, paragraph, print_json, quantity
+from addnorm.cli._text import StudyOptions, duration, on_screen, paragraph, print_json, quantity, refuse
 from addnorm.reporting.formats.table import Column, ResultTable
 from addnorm.words import phrases, point_name, spoken
 
@@ -62,10 +62,12 @@ def command(options: Options) -> int:
     training = study.training
     cluster = Cluster.parse(options.cluster) if options.cluster is not None else None
     if cluster is not None:
-        return _on_cluster(fitted, cluster, as_json=options.json)
+        refuse(options, "--cluster", "workers", "audit", "numbers")
+        return _on_cluster(fitted, cluster, study, None if tuned is None else tuned.values, as_json=options.json)
     require_precision_here(fitted, executor_spec(study, None, None))
     notes = [*study_notes(whole), *seeds_note(study), *check_data(fitted)]
-    slots = LocalExecutor.create(training.threads, slots=options.workers, devices=training.devices).slots
+    workers = options.workers if study.executor is None else options.workers or study.executor.at_once
+    slots = LocalExecutor.create(training.threads, slots=workers, devices=training.devices).slots
     first = estimate_cost(fitted, workers=slots)
     estimate = first if tuned is None else with_comparison(first, study, tuned.values)
     compared = fitted if tuned is None else fit_models(study, study.tokenizer.size)
@@ -142,11 +144,7 @@ def command(options: Options) -> int:
     print(f"\n{altogether}")
     print(t("estimate.method"))
     if study.replicate:
-        second, names = len(study.replicate), ", ".join(map(str, study.replicate))
-        runs, time = second * len(estimate.variants), duration(estimate.seconds * second / estimate.seeds)
-        print(
-            paragraph(t("estimate.replicate", seeds=estimate.seeds, second=second, names=names, runs=runs, time=time))
-        )
+        print(_second_batch(study, [cost.seconds for cost in estimate.variants], estimate.workers))
     if audits := _audits(compared, but=large):
         print(f"\n{redundant_biases(audits)}")
     if options.numbers and (gauges := learned_numbers(_learned(compared, large))):
@@ -164,16 +162,46 @@ def command(options: Options) -> int:
     return 0
 
 
-def _on_cluster(study: "Study", cluster: "Cluster", *, as_json: bool) -> int:
+def _on_cluster(
+    fitted: "Study",
+    cluster: "Cluster",
+    study: "Study",
+    points: Mapping[str, Collection[str]] | None,
+    *,
+    as_json: bool,
+) -> int:
     from addnorm.cli._plan_tables import cluster_table
-    from addnorm.supervision.cluster_estimate import estimate_on_cluster
+    from addnorm.supervision.cluster_estimate import estimate_on_cluster, with_comparison_on_cluster
 
-    estimate = estimate_on_cluster(study, cluster)
+    estimate = estimate_on_cluster(fitted, cluster)
+    if points is not None:
+        estimate = with_comparison_on_cluster(estimate, study, points)
     if as_json:
         print_json(estimate.to_json())
-    else:
-        print(cluster_table(estimate, cluster))
+        return 0
+    print(cluster_table(estimate, cluster))
+    compared = len(fitted.variants) if points is None else len(points)
+    if study.replicate:
+        seconds = [each.seconds for each in estimate.variants]
+        print(_second_batch(study, [max(seconds)] * compared if points else seconds, estimate.at_once))
     return 0
+
+
+def _second_batch(study: "Study", seconds: Sequence[float], at_once: int) -> str:
+    """The runs of a second batch of seeds, and their time, from the times of a run of each variant."""
+    from addnorm.supervision.cost_estimate import makespan
+
+    second = len(study.replicate)
+    return paragraph(
+        spoken()(
+            "estimate.replicate",
+            seeds=len(study.seeds),
+            second=second,
+            names=", ".join(map(str, study.replicate)),
+            runs=second * len(seconds),
+            time=duration(makespan([*seconds] * second, at_once)),
+        )
+    )
 
 
 def _budgets(estimate: "CostEstimate", given: Mapping[str, Mapping[str, int | float]]) -> ResultTable:
@@ -227,8 +255,9 @@ def _own_training(study: "Study") -> dict[str, dict[str, str]]:
 
 def _audits(study: "Study", *, but: Collection[str]) -> dict[str, dict[str, Any]]:
     from addnorm.outside.targets.study import audit_or_reason
+    from addnorm.study.expansion import once_for_equal
 
-    return {name: audit_or_reason(model) for name, model in study.variants.items() if name not in but}
+    return once_for_equal({name: model for name, model in study.variants.items() if name not in but}, audit_or_reason)
 
 
 def _learned(study: "Study", large: Collection[str]) -> dict[str, dict[str, Any]]:
@@ -239,7 +268,10 @@ def _learned(study: "Study", large: Collection[str]) -> dict[str, dict[str, Any]
 
 def _starts(study: "Study", *, but: Collection[str]) -> dict[str, "StartCheck"]:
     from addnorm.model.spec import ModelSpec
+    from addnorm.study.expansion import once_for_equal
     from addnorm.supervision.start_check import check_start
 
-    ours = {name: model for name, model in study.variants.items() if isinstance(model, ModelSpec)}
-    return {name: check_start(model) for name, model in ours.items() if name not in but}
+    return once_for_equal(
+        {name: model for name, model in study.variants.items() if isinstance(model, ModelSpec) and name not in but},
+        check_start,
+    )

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from addnorm.cli._rank.choices import TableOptions
-from addnorm.cli._text import page_width, paragraph, print_json, print_message
+from addnorm.cli._text import page_width, paragraph, print_json, print_message, refuse
 from addnorm.errors import InputError
 from addnorm.reporting.formats.table import Column, ResultTable
 from addnorm.words import Phrases, command_line, phrases, plugin_options, point_name, spoken
@@ -84,8 +84,8 @@ def command(options: Options) -> int:
         return _print(options, *_downstream(options))
     if options.question != "ranking":
         return _print(options, *_speedup(options, options.question))
-    if options.csv and options.posterior:
-        raise _no_such_option("posterior", "--csv")
+    if options.csv:
+        refuse(options, "--csv", "posterior", "latex")
     if options.noise is not None or options.limit is not None or options.exponent is not None or options.size:
         raise InputError(
             "--noise, --limit, --exponent, --size: expected only with --rule or --as speedup, got one. Leave it out."
@@ -171,16 +171,10 @@ def _one_reference(options: Options, question: str, *unread: str) -> str | None:
     Raises:
         InputError: one of them is given, or two references.
     """
-    for name in ("exclude", "csv", "posterior", "metric", "together", *unread):
-        if getattr(options, name) not in (None, "", False, ()):
-            raise _no_such_option(name, question)
+    refuse(options, question, "exclude", "csv", "posterior", "metric", "together", *unread)
     if len(options.reference) > 1:
         raise InputError(f"--reference: expected one with {question}, got {', '.join(options.reference)}. Give one.")
     return options.reference[0] if options.reference else None
-
-
-def _no_such_option(name: str, question: str) -> InputError:
-    return InputError(f"--{name}: expected no such option with {question}, got one. Leave it out.")
 
 
 def _rule(options: Options) -> Answer:
@@ -246,14 +240,15 @@ def _next_commands(folder: Path) -> str:
 
     study = StudyFolder(folder)
     code = plugin_options(to_give(folder, plugins_of(study.plan)))
-    finished = [run.path for run in study.runs() if run.status().state == "finished"]
+    # One is enough, and the status of a run costs several reads.
+    finished = next((run.path for run in study.runs() if run.status().state == "finished"), None)
     commands: list[tuple[str, list[str | Path]]] = [
         ("next.status", ["status", folder]),
         ("next.explain", ["explain", folder, *code]),
         ("next.json", ["rank", folder, "--json"]),
     ]
-    if finished:
-        commands.insert(2, ("next.export", ["export", finished[0], *code]))
+    if finished is not None:
+        commands.insert(2, ("next.export", ["export", finished, *code]))
     t = spoken()
     lines = (f"\n  {t('text.heading', text=t(key))}\n    {command_line('addnorm', *words)}" for key, words in commands)
     return t("next.title") + "".join(lines)

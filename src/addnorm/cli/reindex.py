@@ -30,5 +30,5 @@ def command(options: Options) -> int:
     else:
         print(translated(f"Indexed {runs} runs in {options.dir}."))
         for run, reason in damage.items():
-            print(f"  {run}: {reason}")
+            print(f"  {run}: {translated(reason)}")
     return 1 if damage else 0

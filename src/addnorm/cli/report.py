@@ -19,7 +19,7 @@ from typing import Annotated, Literal
 import tyro
 
 from addnorm.cli._rank.choices import TableOptions
-from addnorm.cli._text import print_json, print_line, print_message
+from addnorm.cli._text import print_json, print_line, print_message, refuse
 from addnorm.errors import InputError
 from addnorm.reporting.drawing.browser import find_browser, print_pdf
 from addnorm.reporting.reading.run_table import TableChoices
@@ -51,6 +51,8 @@ def command(options: Options) -> int:
     import addnorm
     from addnorm.reporting.reader import Reader, reader_of
 
+    if options.site is not None:
+        refuse(options, "--site", "out", "lang", "pdf")
     browser = find_browser() if options.pdf else None  # its absence is reported before anything is measured
     choices = options.choices()
     is_study = isinstance(

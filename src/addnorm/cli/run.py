@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import tyro
 
-from addnorm.cli._text import StudyOptions, print_json, print_line
+from addnorm.cli._text import StudyOptions, print_json, print_line, refuse
 from addnorm.errors import InputError, JobError
 from addnorm.store import RunStatus, State, StudyFolder
 from addnorm.store.ending import NOT_FINITE, WRONG_INPUT
@@ -144,6 +144,8 @@ def command(options: Options) -> int:
 
     if options.most is not None and options.until != "decided":
         raise InputError("--most: expected with --until decided, got it alone. Add --until decided, or set seeds.")
+    if options.freeze:
+        refuse(options, "--freeze", "watch", "tracker", "on_end", "on_failure", "retry")
     study = load_study(options.study, profile=options.profile, settings=options.set)
     if options.until == "decided":
         located_at = partial(located, options.study, profile=options.profile, settings=options.set)

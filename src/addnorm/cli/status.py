@@ -27,7 +27,6 @@ class Options(JsonOption):
 
 def command(options: Options) -> int:
     from addnorm.reporting.formats.table import Column, ResultTable, dashed
-    from addnorm.reporting.sections import tuning as tables
     from addnorm.store import StudyFolder
     from addnorm.store.tuning import status, tuning
 
@@ -49,8 +48,9 @@ def command(options: Options) -> int:
     statuses = folder.statuses()
     print(t("status.title", study=folder.name, hash=folder.plan_hash[:12]) + "\n")
     print(on_screen(ResultTable(columns, statuses)))
-    outcome = tuning(folder)
-    if outcome is not None:
+    if "tune" in folder.plan and (outcome := tuning(folder)) is not None:
+        from addnorm.reporting.sections import tuning as tables
+
         print(f"\n{tables.text(outcome.to_json(), page_width(), t)}", end="")
     _print_attention(folder.all_runs())
     _print_uncompiled(statuses)

@@ -19,8 +19,9 @@ from typing import Annotated
 
 import tyro
 
-from addnorm.cli._text import JsonOption, page_width, print_json, print_message
+from addnorm.cli._text import JsonOption, page_width, print_json, print_message, refuse
 from addnorm.errors import InputError
+from addnorm.words import spoken
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def command(options: Options) -> int:
     else:
         print(tables.text(trend, page_width()), end="")
         if options.plot is not None:
-            print(f"\nDrawn: {options.plot}")
+            print("\n" + spoken()("printed.drawn", path=options.plot))
     return 0
 
 
@@ -88,9 +89,7 @@ def _predict(options: Options, largest: Path) -> int:
     import addnorm
     from addnorm.cli._rank.prediction import text
 
-    for name in ("parameters", "columns", "plot", "csv"):
-        if getattr(options, name):
-            raise InputError(f"--{name}: expected no such option with --predict, got one. Leave it out.")
+    refuse(options, "--predict", "parameters", "columns", "plot", "csv")
     prediction = addnorm.predict_largest(
         options.paths,
         largest,

@@ -40,7 +40,9 @@ _FITTED_PIECE = 2**16
 """Characters of a piece of that text in a larger corpus: the library holds hundreds of pieces at a time."""
 
 
-def prepare(corpus: CorpusSpec, tokenizer: TokenizerSpec, folder: Path, tell: Tell = silent) -> Dataset:
+def prepare(
+    corpus: CorpusSpec, tokenizer: TokenizerSpec, folder: Path, tell: Tell = silent, *, planned: str | None = None
+) -> Dataset:
     """Open the token files of a corpus in `folder`, and make them first if they are missing.
 
     A complete data set with the same specs is opened without reading the corpus, so a study continues with the data it
@@ -52,9 +54,11 @@ def prepare(corpus: CorpusSpec, tokenizer: TokenizerSpec, folder: Path, tell: Te
         tokenizer: the spec of the tokenizer.
         folder: the data set's folder.
         tell: called with the progress every two seconds.
+        planned: hash of the data that runs were planned on; a damaged data set is not replaced by another.
 
     Raises:
-        InputError: the corpus cannot be read, is empty or has no text on one side, or the folder contains other files.
+        InputError: the corpus cannot be read, is empty or has no text on one side, the folder contains other files, or the
+            text is not that of the damaged data set.
         DiskFull, JobError: the folder cannot be written; an existing data set is intact.
     """
     existing = prepared(corpus, tokenizer, folder)
@@ -69,7 +73,7 @@ def prepare(corpus: CorpusSpec, tokenizer: TokenizerSpec, folder: Path, tell: Te
         # kill between the two leaves a complete entry.
         entry = _prepared(corpus, tokenizer, Path(cache) / "tokens" / key, key, make, _is_intact)
         make, key = partial(_refer, entry), None
-    return _prepared(corpus, tokenizer, folder, key, make, lambda dataset: True)
+    return _prepared(corpus, tokenizer, folder, key, make, lambda dataset: True, planned)
 
 
 def prepared(corpus: CorpusSpec, tokenizer: TokenizerSpec, folder: Path) -> Dataset | None:
@@ -100,6 +104,7 @@ def _prepared(
     key: str | None,
     make: Callable[[Path], str],
     is_intact: Callable[[Dataset], bool],
+    planned: str | None = None,
 ) -> Dataset:
     """The data set of a folder, which `make` makes if there is none, or none that is intact."""
     make_folder(folder.parent)
@@ -112,14 +117,19 @@ def _prepared(
             if existing is not None and _has_specs(existing, corpus, tokenizer):
                 return existing
             _require_own_folder(folder)
-            _build(corpus, folder, existing, key, make)
+            _build(corpus, folder, existing, key, make, planned)
     except OSError as error:  # from the files written here; a corpus that cannot be read raises InputError
         raise disk_error(error, folder) from error
     return Dataset.load(folder)
 
 
 def _build(
-    corpus: CorpusSpec, folder: Path, existing: Dataset | None, key: str | None, make: Callable[[Path], str]
+    corpus: CorpusSpec,
+    folder: Path,
+    existing: Dataset | None,
+    key: str | None,
+    make: Callable[[Path], str],
+    planned: str | None,
 ) -> None:
     building = folder.parent / f".{folder.name}.building"
     if not journal_of(building, key):
@@ -128,6 +138,15 @@ def _build(
     try:
         new_hash = make(building)
         if existing is None:
+            # A small file that is missing makes the whole data set unreadable, while the tokens beside it are whole and cannot
+            # be made again once the text has changed: what can be mended is left as it is.
+            if planned is not None and planned != new_hash and (folder / "train.tokens").exists():
+                lost = [name for name in FILES if not (folder / name).exists()]
+                raise InputError(
+                    f"{folder}: expected the data that the runs were planned on, got a damaged data set and a corpus whose "
+                    "text has changed since. Nothing was replaced. Bring back the old text, or "
+                    f"{', '.join(lost) or 'a whole copy of the folder'}, or choose another folder for a new study."
+                )
             _move(building, folder)
         elif existing.hash != new_hash:
             raise InputError(

@@ -83,10 +83,11 @@ def unrepeated(events: Iterable[Event], furthest: MutableMapping[str, int]) -> I
 
     Args:
         events: in file order.
-        furthest: largest step so far by event type, 0 where missing. Updated; store it together with the position.
+        furthest: largest step so far by event type, below 0 where missing: a model that is evaluated without training has its
+            only evaluation at step 0. Updated; store it together with the position.
     """
     for event in events:
-        if event["step"] > furthest.get(event["type"], 0):
+        if event["step"] > furthest.get(event["type"], -1):
             furthest[event["type"]] = event["step"]
             yield event
 

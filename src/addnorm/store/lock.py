@@ -52,15 +52,17 @@ class Lock:
                 handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
             except OSError as error:
                 raise disk_error(error, self.path) from error
-            if _flock(handle, fcntl.LOCK_EX, self.path):
-                if _is_at(handle, self.path):
-                    self._sign(handle)
-                    self._handle = handle
-                    return True
-            elif not _shareable(handle, self.path):
-                os.close(handle)
-                return False
-            os.close(handle)
+            try:
+                if _flock(handle, fcntl.LOCK_EX, self.path):
+                    if _is_at(handle, self.path):
+                        self._sign(handle)
+                        self._handle = handle
+                        return True
+                elif not _shareable(handle, self.path):
+                    return False
+            finally:
+                if self._handle is None:
+                    os.close(handle)
             time.sleep(_PAUSE_S)
         return False
 
@@ -108,7 +110,6 @@ class Lock:
             os.ftruncate(handle, 0)
             os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
         except OSError as error:
-            os.close(handle)
             raise disk_error(error, self.path) from error
 
     def _close(self) -> None:
@@ -149,7 +150,6 @@ def _flock(handle: int, how: int, path: Path) -> bool:
     except BlockingIOError:
         return False
     except OSError as error:
-        os.close(handle)
         raise JobError(
             f"{path}: expected a file system with locks, got an error ({error.strerror}). Choose a local folder with --out."
         ) from error

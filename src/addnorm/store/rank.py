@@ -11,7 +11,7 @@ from addnorm.statistics import Ranking, Result, kuang_2025, ranking_of_published
 from addnorm.statistics import rank as rank_results
 from addnorm.statistics.measure import Direction, Metric, MetricChoice, measure_of
 from addnorm.statistics.run_tables import RunTable, Source, is_run_table, read_run_table
-from addnorm.store.questions.source import columns_of_no_table, record_peek
+from addnorm.store.questions.source import columns_of_no_table, is_published, record_peek
 from addnorm.store.results import ranking
 from addnorm.store.study import StudyFolder
 from addnorm.words import Sentence, listed
@@ -175,11 +175,6 @@ def rank(
         made.append(replace(ranked, warnings=(*notes, *ranked.warnings)))
     record_peek(folder, say)
     return _with_others(made, together)
-
-
-def is_published(path: Path) -> bool:
-    """True for printed results: `kuang-2025`, or a JSON file of them."""
-    return names_printed_results(path) or path.suffix == ".json"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,13 +13,13 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 from addnorm.bias import Biases
 from addnorm.catalogue import Room, Spec, rooms_by_base
 from addnorm.earlier_fields import as_now
 from addnorm.errors import InputError, did_you_mean
-from addnorm.fields import PLAIN_WORDS, FieldError, in_words
+from addnorm.fields import PLAIN_WORDS, FieldError, in_words, type_hints
 from addnorm.model.architecture import Dropout
 from addnorm.strict_yaml import in_ascii
 from addnorm.study.problems import Problems, nearest, shown
@@ -75,7 +75,7 @@ def read(hint: Any, value: object, path: str, problems: Problems) -> Any:
 
 def read_fields(cls: Any, value: Mapping[Any, object], path: str, problems: Problems) -> dict[str, Any]:
     """Decode the given fields of a dataclass without constructing it."""
-    hints = get_type_hints(cls)
+    hints = type_hints(cls)
     known = [field.name for field in fields(cls) if field.init]
     given = {}
     value = construct(lambda: as_now(cls, value), path, problems)
@@ -119,7 +119,7 @@ def construct(make: Callable[[], Any], path: str, problems: Problems) -> Any:
 
 def _read_dataclass(cls: Any, value: object, path: str, problems: Problems) -> Any:
     before = len(problems)
-    hints = get_type_hints(cls)
+    hints = type_hints(cls)
     if not isinstance(value, Mapping):
         return _read_short_form(cls, hints[fields(cls)[0].name], value, path, problems)
     given = read_fields(cls, value, path, problems)

@@ -6,11 +6,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from types import UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Union, get_args, get_origin
 
 from addnorm.catalogue import Spec
 from addnorm.earlier_fields import as_earlier
 from addnorm.errors import InputError
+from addnorm.fields import type_hints
 
 
 def encode(instance: object) -> Any:
@@ -56,7 +57,7 @@ def _encode(value: Any, hint: Any, path: str) -> Any:
     if isinstance(value, int | float):
         return _encode_number(value, hint, path)
     if is_dataclass(value) and not isinstance(value, type):
-        hints = get_type_hints(type(value))
+        hints = type_hints(type(value))
         plain = {"kind": value.kind} if isinstance(value, Spec) else {}
         for field in fields(value):
             if field.init and not _is_omitted(field, getattr(value, field.name)):

@@ -1,10 +1,10 @@
 """Expansion of a study into its runs: sizes and shards that follow from the data, checks, and the names of folders."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -26,6 +26,29 @@ _LONGEST_NAME = 100
 """Characters of a variant's name in the names of its runs' folders; the identity tells the runs apart."""
 _MOST_SHARDS = 8
 """Largest number of shards that is chosen for a study."""
+
+
+Key = TypeVar("Key")
+Made = TypeVar("Made")
+
+
+def once_for_equal(keys: Mapping[str, Key], make: Callable[[Key], Made]) -> dict[str, Made]:
+    """Make something for every variant, and once for those with equal keys, such as their models.
+
+    The points of a grid or of `tune` that differ in training alone have one model, and an audit of it takes seconds.
+    """
+    made: dict[Key, Made] = {}
+    results = {}
+    for name, key in keys.items():
+        try:
+            hash(key)
+        except TypeError:  # a plugin's specification has a field such as a list
+            results[name] = make(key)
+            continue
+        if key not in made:
+            made[key] = make(key)
+        results[name] = made[key]
+    return results
 
 
 def fit_models(study: Study, vocab: int) -> Study:

@@ -232,6 +232,9 @@ def _decode_study(
         if name in _PROFILE_FIELDS and name not in ("plugins", "variants", "training", "tune") and name in content
     ]
     decoded = {name: read(hints[name], content[name], f"$.{name}", problems) for name in names}
+    for room in ("corpus", "tokenizer"):
+        if room in decoded:
+            decoded[room] = _beside_the_file(decoded[room], folder, f"$.{room}", problems)
     if "name" not in content:
         problems.add("$", "Study needs the field 'name' (a text).")
     training = read_training(content["training"], "$.training", problems) if "training" in content else Training()
@@ -272,6 +275,24 @@ def _decode_study(
         expand_points(study, problems)
     problems.raise_any()
     return study
+
+
+def _beside_the_file(spec: Any, folder: Path, place: str, problems: Problems) -> Any:
+    """A corpus or tokenizer whose files are looked for beside the study file, unless the working folder has them."""
+    for name in ("path", "held_out_path"):
+        given = getattr(spec, name, None)
+        if not isinstance(given, str) or not (beside := folder / given).exists():
+            continue
+        if not Path(given).exists():
+            spec = replace(spec, **{name: str(beside.resolve())})
+        elif not beside.samefile(given):
+            # The same command in another folder would train on another text.
+            problems.add(
+                f"{place}.{name}",
+                f"expected one file, got {Path(given).resolve()} in the working folder and {beside.resolve()} beside the study "
+                "file. Give the whole path.",
+            )
+    return spec
 
 
 def _located(training: Training, folder: Path) -> Training:

@@ -4,15 +4,15 @@ Nothing is measured. FLOPs and memory are the counted ones of the cost estimate;
 should be what it sustains in training (a third to a half of its data sheet), not its peak.
 """
 
-import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from addnorm.errors import InputError, did_you_mean
 from addnorm.fields import JsonFields
 from addnorm.model.spec import ModelSpec
 from addnorm.study.definition import AnyModel, Study, Training
-from addnorm.supervision.cost_estimate import step_cost
+from addnorm.supervision.cost_estimate import makespan
+from addnorm.supervision.step_cost import step_cost
 from addnorm.supervision.trial_step import try_plugins
 from addnorm.training.checkpoint import KEPT
 
@@ -144,10 +144,32 @@ def estimate_on_cluster(study: Study, cluster: Cluster) -> ClusterEstimate:
         runs=len(run_seconds),
         gpus=cluster.gpus,
         at_once=at_once,
-        seconds=_makespan(run_seconds, at_once),
+        seconds=makespan(run_seconds, at_once),
         device_hours=sum(run_seconds) * devices / 3600,
         storage_bytes=len(study.seeds) * sum(variant.storage_bytes for variant in variants),
         variants=variants,
+    )
+
+
+def with_comparison_on_cluster(
+    tuning: ClusterEstimate, study: Study, points: Mapping[str, Collection[str]]
+) -> ClusterEstimate:
+    """The same of a tuned study: its tuning runs, then the compared runs of each variant at its most expensive point.
+
+    Args:
+        tuning: estimate of the study's points, as a study of their own.
+        study: the tuned study.
+        points: names of the points by variant.
+    """
+    by_point = {each.variant: each for each in tuning.variants}
+    most = [max((by_point[point] for point in of), key=lambda each: each.flops) for of in points.values()]
+    runs = [each.seconds for _ in study.seeds for each in most]
+    return replace(
+        tuning,
+        runs=tuning.runs + len(runs),
+        seconds=tuning.seconds + makespan(runs, tuning.at_once),
+        device_hours=tuning.device_hours + sum(runs) * study.training.devices / 3600,
+        storage_bytes=tuning.storage_bytes + len(study.seeds) * sum(each.storage_bytes for each in most),
     )
 
 
@@ -201,13 +223,3 @@ def _settings(model: AnyModel, training: Training) -> Iterator[tuple[Training, s
         for recompute in (False, True) if ours else (False,):
             text = f"training.shards={shards}" + (" and training.recompute=true" if recompute else "")
             yield replace(training, shards=shards, recompute=recompute or training.recompute), text
-
-
-def _makespan(seconds: Sequence[float], at_once: int) -> float:
-    """End of the last run if each starts, in order, as soon as a place is free."""
-    # A heap of the times at which places become free. In the plan's order, not the longest first: that is what the
-    # supervisor does, because all variants of a seed are to be compared early.
-    free = [0.0] * at_once
-    for duration in seconds:
-        heapq.heapreplace(free, free[0] + duration)
-    return max(free)

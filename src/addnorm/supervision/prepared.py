@@ -24,11 +24,12 @@ from addnorm.store.study import COSTS
 from addnorm.study.definition import Study
 from addnorm.study.encoding import digest, encode
 from addnorm.study.executor import ExecutorSpec
-from addnorm.study.expansion import expand, fit_models, resolve_shards, run_name, validate
+from addnorm.study.expansion import expand, fit_models, once_for_equal, resolve_shards, run_name, validate
 from addnorm.study.plugins import plugins_in
 from addnorm.study.points import points, trained_first
 from addnorm.study.problems import Problems
-from addnorm.supervision.cost_estimate import measured_speed, step_cost
+from addnorm.supervision.cost_estimate import measured_speed
+from addnorm.supervision.step_cost import step_cost
 from addnorm.supervision.trial_step import call_plugin
 from addnorm.version import __version__
 
@@ -80,8 +81,8 @@ def fitted_study(study: Study, vocab: int, earlier: Mapping[str, Any] | None = N
     problems = Problems(f"study '{fitted.name}'")
     for name in fitted.variants:
         _check_schedule(fitted, name, problems)
-        if earlier is None:  # what a frozen plan has was checked when it was frozen
-            _check_pass(fitted, name, problems)
+    if earlier is None:  # what a frozen plan has was checked when it was frozen
+        _check_passes(fitted, problems)
     problems.raise_any()
     return FittedStudy(given=study, study=fitted, vocab=vocab, budgets=given)
 
@@ -99,21 +100,31 @@ def _check_schedule(study: Study, name: str, problems: Problems) -> None:
         problems.add(f"{place}.schedule", str(error))
 
 
-def _check_pass(study: Study, name: str, problems: Problems) -> None:
-    """Apply a model to one sequence without numbers: positions and implementations of attention refuse what they cannot do.
+def _check_passes(study: Study, problems: Problems) -> None:
+    """Apply the models to one sequence without numbers: positions and implementations of attention refuse what they cannot do.
 
     Models of others are applied by the check of their contract, those with plugins by the contract of their mechanisms.
     """
-    model, training = study.variants[name], study.training_of(name)
-    if not isinstance(model, ModelSpec) or any(plugins_in(model)):
-        return
-    try:
-        with torch.device("meta"):
-            built = model.build().train()
-            built.recompute = training.recompute
-            built(torch.zeros(1, training.seq, dtype=torch.int64))
-    except InputError as error:
-        problems.add(f"$.variants.{name}", str(error))
+
+    def refusal(of: tuple[ModelSpec, bool]) -> str | None:
+        model, recompute = of
+        try:
+            with torch.device("meta"):
+                built = model.build().train()
+                built.recompute = recompute
+                built(torch.zeros(1, study.training.seq, dtype=torch.int64))
+        except InputError as error:
+            return str(error)
+        return None
+
+    ours = {
+        name: (model, study.training_of(name).recompute)
+        for name, model in study.variants.items()
+        if isinstance(model, ModelSpec) and not any(plugins_in(model))
+    }
+    for name, text in once_for_equal(ours, refusal).items():
+        if text is not None:
+            problems.add(f"$.variants.{name}", text)
 
 
 def prepare_study(study: Study, out: Path, design: SeedsInStages | None = None, tell: Tell = silent) -> Prepared:
@@ -135,7 +146,8 @@ def prepare_study(study: Study, out: Path, design: SeedsInStages | None = None, 
     existing = prepared(study.corpus, study.tokenizer, out / "data")
     # Before the data: what a worker would refuse is refused while nothing has been written.
     fitted = fitted_study(of_runs, study.tokenizer.size if existing is None else existing.vocab, earlier)
-    dataset = prepare(study.corpus, study.tokenizer, out / "data", tell)
+    planned = None if earlier is None else earlier.get("data_hash")
+    dataset = prepare(study.corpus, study.tokenizer, out / "data", tell, planned=planned)
     dataset.require(study.training.seq)
     if dataset.vocab != fitted.vocab:  # of a user's tokenizer whose size is known only when it is trained
         fitted = fitted_study(of_runs, dataset.vocab, earlier)

@@ -7,7 +7,7 @@ from typing import Any
 from addnorm.store import RunFolder
 from addnorm.store.events import read_events
 from addnorm.store.files import write_atomic
-from addnorm.study.definition import RunSpec
+from addnorm.study.definition import RunSpec, Training
 from addnorm.study.encoding import encode
 from addnorm.version import __version__
 
@@ -58,8 +58,8 @@ def card(run: RunFolder, spec: RunSpec, loading: str, library: str) -> str:
             "",
             "## Results",
             "",
-            f"On at most {training['eval_sequences']} held-out sequences of {spec.training.seq} tokens of the same corpus, at "
-            "the last step. One run says nothing of a difference between variants: see the study's ranking."
+            f"On {_scored(spec.training)} held-out sequences of {spec.training.seq} tokens of the same corpus, at the last "
+            "step. One run says nothing of a difference between variants: see the study's ranking."
             if results
             else "No evaluation is on record.",
             "",
@@ -111,3 +111,7 @@ def _line(value: Any) -> str:
     if isinstance(value, str) and "/" in value:
         return Path(value).name  # a path of this machine helps nobody
     return "–" if value is None else str(value).replace("|", "\\|")
+
+
+def _scored(training: Training) -> str:
+    return "all" if training.last_sequences is None else f"at most {training.last_sequences}"

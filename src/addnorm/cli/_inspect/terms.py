@@ -11,6 +11,7 @@ import tyro
 
 from addnorm.cli._text import page_width, print_json, require_figure_file, write_figure
 from addnorm.errors import InputError
+from addnorm.words import spoken
 
 CHECKPOINT_LENGTH = 512
 """Default number of tokens of a sample for a checkpoint."""
@@ -75,7 +76,7 @@ def show_terms(target: Path, options: FourTerms, *, to: Path | None = None, name
     else:
         print(tables.text(measured, page_width()), end="")
         if options.plot is not None:
-            print(f"\nDrawn: {options.plot}")
+            print("\n" + spoken()("printed.drawn", path=options.plot))
     return 0
 
 

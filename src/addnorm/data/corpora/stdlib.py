@@ -83,7 +83,11 @@ def _docstrings(package: str) -> Iterator[tuple[str, str]]:
         raise InputError(f"corpus stdlib: package: expected an installed package with modules, got {package!r}.")
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     for name, source in _texts(Path(next(iter(spec.submodule_search_locations)))):
-        nodes = (node for node in ast.walk(ast.parse(source)) if isinstance(node, documented))
+        try:
+            tree = ast.parse(source)
+        except SyntaxError:
+            continue  # a template, or a source of another Python: it has no docstrings that this one could read
+        nodes = (node for node in ast.walk(tree) if isinstance(node, documented))
         if text := "\n\n".join(doc for node in nodes if (doc := ast.get_docstring(node))):
             yield f"{package}/{name}", text + "\n"
 

@@ -30,7 +30,8 @@ class Text(CorpusSpec):
     """
 
     path: str
-    """A UTF-8 file, or a folder whose .txt files are used, including those of its subfolders."""
+    """A UTF-8 file, or a folder whose .txt files are used, including those of its subfolders; beside the study file, unless the
+    working folder has it."""
     held_out: float = 0.05
     """Share for evaluation: of the characters of a file, or of the files of a folder. Unused with `held_out_path`."""
     held_out_path: str | None = None

@@ -43,7 +43,7 @@ def text(trend: Mapping[str, Any], width: int = 100) -> str:
         {"variant": row["variant"], "versus": {name: versus["change"] for name, versus in row["versus"].items()}}
         for row in trend["variants"]
     ]
-    warnings = [*trend["warnings"], *missing_verdicts({"variants": changes})]
+    warnings = [*trend["warnings"], *missing_verdicts({"variants": changes}, t)]
     parts += warned([translated(warning, t) for warning in warnings], width)
     return "\n\n".join(parts) + "\n"
 

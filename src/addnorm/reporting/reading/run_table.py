@@ -18,7 +18,8 @@ from addnorm.errors import AddnormError, InputError
 from addnorm.reporting.snapshot import Facts, RunView, Snapshot, TableSource
 from addnorm.statistics import Ranking, Result, kuang_2025, read_published
 from addnorm.statistics.run_tables import Source, is_run_table, read_curves
-from addnorm.store.rank import Choices, RankedTable, is_published, rank, rank_table
+from addnorm.store.questions.source import is_published
+from addnorm.store.rank import Choices, RankedTable, rank, rank_table
 from addnorm.words import say
 
 _LONGEST_WAIT_S = 2.0

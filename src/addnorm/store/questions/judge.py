@@ -147,19 +147,22 @@ def judge(
     chosen = {name: value for name, value in given.items() if value is not None}
     runs = None if propose is None else _read(propose, columns, direction, unit)
     if runs is None:
-        return _judged(path, None, chosen, baseline)
+        return _judged(path, None, chosen, baseline, unit)
     # From reading to writing, since a verdict follows from all lines before it.
     with Lock(path.with_name(f"{path.name}.lock")).held(
         lambda holder: f"{path}: expected a free ledger, got one that process {holder} is adding to. Try again."
     ):
-        return _judged(path, runs, chosen, baseline)
+        return _judged(path, runs, chosen, baseline, unit)
 
 
-def _judged(path: Path, runs: Runs | None, chosen: Mapping[str, Any], baseline: str | None) -> Judgement:
+def _judged(
+    path: Path, runs: Runs | None, chosen: Mapping[str, Any], baseline: str | None, unit: str | None
+) -> Judgement:
     lines = read_lines(path)[0]
     if lines:
         start, state = _replayed(path, lines)
-        _require_equal(path, start, {**chosen, **({} if baseline is None else {"baseline": baseline})}, runs)
+        given = {name: value for name, value in (("baseline", baseline), ("unit", unit)) if value is not None}
+        _require_equal(path, start, {**chosen, **given}, runs)
         new_lines: list[Record] = []
     elif runs is None:
         raise InputError(

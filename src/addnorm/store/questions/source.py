@@ -74,7 +74,7 @@ def read_source(
     path = Path(source)  # type: ignore[arg-type]
     if columns or direction or unit:
         raise columns_of_no_table(path, "columns are given" if columns else "a direction or unit is given")
-    if names_printed_results(path) or path.suffix == ".json":
+    if is_published(path):
         published = kuang_2025() if names_printed_results(path) else read_published(path)
         return Runs(name=str(path), results=published.results, references=published.references)
     folder = StudyFolder(path)
@@ -292,6 +292,11 @@ def median_speed(run: RunFolder) -> float:
     """
     events = read_events(run.events_path, types=("train",))[0]
     return median(float(event.get("tokens_per_s", 0)) for event in events) if events else 0.0
+
+
+def is_published(path: Path) -> bool:
+    """True for printed results: `kuang-2025`, or a JSON file of them."""
+    return names_printed_results(path) or path.suffix == ".json"
 
 
 def columns_of_no_table(path: Path, given: str = "columns are given") -> InputError:

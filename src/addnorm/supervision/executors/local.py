@@ -6,6 +6,7 @@ supervisor. Every worker has the same number of threads, because the number of t
 
 import os
 import subprocess
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,7 +64,7 @@ class LocalExecutor(AdoptingExecutor[Child]):
     Args:
         slots: number of workers at the same time.
         threads: CPU threads of each worker.
-        devices: the CUDA devices (as in CUDA_VISIBLE_DEVICES) of each slot, or none.
+        cuda_devices: those of each slot (as in CUDA_VISIBLE_DEVICES), or none.
         command: the worker command, to which the run's folder is appended.
 
     Raises:
@@ -71,16 +72,18 @@ class LocalExecutor(AdoptingExecutor[Child]):
     """
 
     def __init__(
-        self, slots: int, threads: int = 1, *, devices: Sequence[str] = (), command: Sequence[str] = WORKER
+        self, slots: int, threads: int = 1, *, cuda_devices: Sequence[str] = (), command: Sequence[str] = WORKER
     ) -> None:
         super().__init__()
         if slots < 1 or threads < 1:
             raise InputError(f"executor: expected slots and threads of at least 1, got {slots} and {threads}.")
-        if devices and len(devices) != slots:
-            raise InputError(f"executor: expected one device per slot, got {len(devices)} devices for {slots} slots.")
+        if cuda_devices and len(cuda_devices) != slots:
+            raise InputError(
+                f"executor: expected one device per slot, got {len(cuda_devices)} devices for {slots} slots."
+            )
         self.slots = slots
         self.threads = threads
-        self.devices = tuple(devices)
+        self.cuda_devices = tuple(cuda_devices)
         self.command = tuple(command)
         self._asked: set[Path] = set()
 
@@ -121,7 +124,7 @@ class LocalExecutor(AdoptingExecutor[Child]):
             groups = [",".join(names[first : first + devices]) for first in range(0, gpus - devices + 1, devices)]
             slots = len(groups) if slots is None else slots
             assigned = [groups[slot % len(groups)] for slot in range(slots)]
-            return cls(slots, threads, devices=assigned, command=command)
+            return cls(slots, threads, cuda_devices=assigned, command=command)
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         if devices > 1:
             _require_devices(devices * threads, cores, f"CPU cores, {threads} for each device,")
@@ -193,8 +196,9 @@ class LocalExecutor(AdoptingExecutor[Child]):
         return Child(process, device)
 
     def _free_device(self) -> str | None:
-        used = {job.device for job in self.jobs.values()} | {worker.device for worker in self.adopted.values()}
-        return next((device for device in self.devices if device not in used), None)
+        # With more workers than devices, each device stands there several times: the one that fewest runs use is next.
+        used = Counter([job.device for job in self.jobs.values()] + [worker.device for worker in self.adopted.values()])
+        return min(self.cuda_devices, key=lambda device: used[device], default=None)
 
     def _environment(self, device: str | None) -> dict[str, str]:
         environment = os.environ | Work(folder=Path(), threads=self.threads).environment()
