@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
+from addnorm.fields import JsonFields
 from addnorm.statistics.measure import LOSS, Metric
 from addnorm.statistics.pairs.comparison import Interval, VariantComparison, ends, negated, swapped
 from addnorm.statistics.seeds_in_stages import Stages
@@ -61,7 +62,7 @@ class Tier:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunValue:
+class RunValue(JsonFields):
     """One run of a variant in the ranking."""
 
     run: str
@@ -76,20 +77,6 @@ class RunValue:
     """False for a run that was added to the first plan."""
     after_look: bool = False
     """True for a run that was added after results had been seen."""
-
-    def to_json(self) -> dict[str, Any]:
-        """The run as plain JSON values."""
-        return {
-            "run": self.run,
-            "seed": self.seed,
-            "state": self.state,
-            "loss": self.loss,
-            "accuracy": self.accuracy,
-            "counted": self.counted,
-            "reason": self.reason,
-            "planned": self.planned,
-            "after_look": self.after_look,
-        }
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,6 +33,7 @@ import numpy as np
 from scipy.special import chdtri
 
 from addnorm.errors import InputError
+from addnorm.fields import JsonFields
 from addnorm.statistics.measure import LOSS, Metric
 from addnorm.statistics.noise import EQUAL_VARIANCE_LEVEL, bartlett_p, fit_noise
 from addnorm.statistics.noisy_variants import set_apart
@@ -83,7 +84,7 @@ class Sd:
 
 
 @dataclass(frozen=True, kw_only=True)
-class VariantNoise:
+class VariantNoise(JsonFields):
     """Spread of one variant's runs."""
 
     variant: str
@@ -91,15 +92,6 @@ class VariantNoise:
     mean: float
     sd: Sd | None
     """None with one run."""
-
-    def to_json(self) -> dict[str, Any]:
-        """The row as plain JSON values."""
-        return {
-            "variant": self.variant,
-            "runs": self.runs,
-            "mean": self.mean,
-            "sd": None if self.sd is None else self.sd.to_json(),
-        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +108,7 @@ class SmallestDifference:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SeedsForDifference:
+class SeedsForDifference(JsonFields):
     """Seeds per variant that decide a wanted difference; None where a million would not."""
 
     difference: float
@@ -125,16 +117,6 @@ class SeedsForDifference:
     """At the ends of the sd's interval; None without shared seeds."""
     unpaired: int | None
     unpaired_range: tuple[int | None, int | None]
-
-    def to_json(self) -> dict[str, Any]:
-        """The numbers as plain JSON values."""
-        return {
-            "difference": self.difference,
-            "paired": self.paired,
-            "paired_range": None if self.paired_range is None else list(self.paired_range),
-            "unpaired": self.unpaired,
-            "unpaired_range": list(self.unpaired_range),
-        }
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,6 +31,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.special import ndtr, stdtrit
 
 from addnorm.errors import InputError
+from addnorm.fields import JsonFields
 from addnorm.statistics.alpha_spending import nominal_level
 from addnorm.statistics.multiple_testing import Decisions, Look, Rule
 from addnorm.statistics.result import FEWEST_SEEDS, Result
@@ -44,7 +45,7 @@ _LAST_STEP = 1.15
 
 
 @dataclass(frozen=True, kw_only=True)
-class SeedsInStages:
+class SeedsInStages(JsonFields):
     """Design of a study that adds seeds in stages until its comparisons are decided.
 
     Raises:
@@ -133,10 +134,6 @@ class SeedsInStages:
         """
         return tuple(self.look(place, seeds) for place in range(max(complete, 1))) if seeds else ()
 
-    def to_json(self) -> dict[str, Any]:
-        """The design as plain JSON values."""
-        return {"seeds": list(self.seeds), "looks": list(self.looks), "hopeless": self.hopeless}
-
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "SeedsInStages":
         """The design of a plan.
@@ -152,7 +149,7 @@ class SeedsInStages:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stages:
+class Stages(JsonFields):
     """Progress of a study that adds seeds in stages."""
 
     design: SeedsInStages
@@ -164,16 +161,6 @@ class Stages:
     """Those among them that the last look would leave undecided too."""
     continuing: tuple[str, ...]
     """Variants that the stage after the complete ones trains; empty if none follows."""
-
-    def to_json(self) -> dict[str, Any]:
-        """The progress as plain JSON values."""
-        return {
-            "design": self.design.to_json(),
-            "complete": self.complete,
-            "undecided": [list(pair) for pair in self.undecided],
-            "hopeless": [list(pair) for pair in self.hopeless],
-            "continuing": list(self.continuing),
-        }
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,6 +30,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy.special import stdtrit
 
+from addnorm.fields import JsonFields
 from addnorm.statistics.noise import fit_noise
 from addnorm.statistics.noisy_variants import set_apart
 from addnorm.statistics.result import Result
@@ -87,21 +88,13 @@ class Edge:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FittedOptimum:
+class FittedOptimum(JsonFields):
     """Minimum of the parabola through a chosen value and its neighbours."""
 
     path: str
     best: float
     interval: tuple[float, float] | None
     """95 % interval; None where the curvature is not told from zero, or the noise is not known."""
-
-    def to_json(self) -> dict[str, Any]:
-        """The minimum as plain JSON values."""
-        return {
-            "path": self.path,
-            "best": self.best,
-            "interval": None if self.interval is None else list(self.interval),
-        }
 
 
 @dataclass(frozen=True, kw_only=True)
