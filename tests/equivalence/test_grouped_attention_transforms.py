@@ -9,7 +9,6 @@ from addnorm.errors import InputError
 from addnorm.kernels.grouped_attention import attend
 from addnorm.kernels.grouped_attention.arguments import problem_of
 from addnorm.kernels.grouped_attention.streaming import streaming
-from sampled import sampled
 
 CASE = Case(query=130, key=130, padded=False)  # Both items live, so sums over them are seen.
 NAMES = ("queries", "keys", "value", "weights", "bias")
@@ -126,8 +125,9 @@ def test_auto_exports_to_torchs_own_operation_although_it_would_stream() -> None
     torch.testing.assert_close(program.module()(*tensors), module(*tensors))
 
 
+@pytest.mark.thorough  # tests/contracts/test_traced.py compiles whole models
 @pytest.mark.compiled
-@pytest.mark.parametrize("trained", sampled(2, [True, False]))
+@pytest.mark.parametrize("trained", [True, False])
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # Dynamo's own, torch 2.13
 def test_compiles_to_the_same_numbers(trained: bool) -> None:
     tensors = tuple(tensor.clone().requires_grad_(trained) for tensor in stacked())

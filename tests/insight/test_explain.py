@@ -177,6 +177,7 @@ def test_the_command_counts_over_seeds_and_keeps_the_entries_back(several_seeds,
     assert max(map(len, entries.splitlines())) <= 100
 
 
+@pytest.mark.thorough  # trains the same eight runs
 def test_no_number_is_called_learned_that_changes_sides_between_seeds(several_seeds):
     from addnorm.insight.scalars.explain import explain
 

@@ -113,7 +113,7 @@ def check(spec: ModelSpec) -> None:
     assert any("x + " in text for text in shown["placement"]) == (spec.residual.kind == "add")
 
 
-@pytest.mark.parametrize("source", sampled(4, [PRESETS_THEMSELVES, *study_names()]))
+@pytest.mark.parametrize("source", sampled(12, [PRESETS_THEMSELVES, *study_names()]))
 def test_built_in_models_are_shown_as_they_are_built(source: str) -> None:
     for name, spec in built_in()[source].items():
         try:

@@ -128,6 +128,7 @@ def test_a_study_in_stages_has_the_posterior_of_its_newest_look() -> None:
     assert posterior.better == pytest.approx(stats.t.cdf((-0.005 - difference.mean()) / error, count - 1), rel=1e-4)
 
 
+@pytest.mark.thorough
 def test_looking_again_narrows_no_more_rank_intervals_than_looking_once() -> None:
     """Of studies without a difference: 15 % narrowed one at some look when every look had the whole level."""
     design, studies = SeedsInStages.planned((0, 1, 2), 20), 120

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from addnorm.symmetry.bases.representative import NO_RULE, SHORT, ZEROS, canonicalised, equal_up_to, random_moves
+from sampled import sampled
 
 TOKENS = torch.arange(60).reshape(4, 15) % 23
 IMAGES = torch.randn(30, 2, 4, 4, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
@@ -185,22 +186,25 @@ class Columns(Part):
 
 @pytest.mark.parametrize(
     ("part", "sizes"),
-    [
-        # Two heads' own parts, and the part that both share.
-        (Latent, {"basis of the stream": 15 + 6, "basis of values": 8, "basis of queries and keys": 3 * 4}),
-        (RotaryPairs, {"basis of queries and keys": 2 * 4, "basis of values": 2 * 16}),
-        (Widened, {"subspace that a reader never sees": 4 * 4 + 4 * 3}),
-        (WidenedFreely, {"subspace that a reader never sees": 0}),
-        # Two constants go to the positions; means of 8 taps, the patches' bias, the token and 5 positions.
-        (Image, {"redundant bias": 10, "mean of the stream": 15}),
-        (ScoresOfATable, {"embedding against position": 2, "basis of values": 0}),
-        # The means of the branch's five columns, and x + 1 φ(x) of the table's rows, which the branch reads, too.
-        (ScaledLayer, {"learned factor of a branch": 6, "mean of the stream": 5 + 6}),
-        (GatedConvolution, {"scale of a unit": 24}),
-        (TwiceReadFactor, {"scale of a unit": 6}),
-        (SharedGate, {"scale of a unit": 6}),
-        (Columns, {"basis between two linear maps": 9}),
-    ],
+    sampled(
+        3,
+        [
+            # Two heads' own parts, and the part that both share.
+            (Latent, {"basis of the stream": 15 + 6, "basis of values": 8, "basis of queries and keys": 3 * 4}),
+            (RotaryPairs, {"basis of queries and keys": 2 * 4, "basis of values": 2 * 16}),
+            (Widened, {"subspace that a reader never sees": 4 * 4 + 4 * 3}),
+            (WidenedFreely, {"subspace that a reader never sees": 0}),
+            # Two constants go to the positions; means of 8 taps, the patches' bias, the token and 5 positions.
+            (Image, {"redundant bias": 10, "mean of the stream": 15}),
+            (ScoresOfATable, {"embedding against position": 2, "basis of values": 0}),
+            # The means of the branch's five columns, and x + 1 φ(x) of the table's rows, which the branch reads, too.
+            (ScaledLayer, {"learned factor of a branch": 6, "mean of the stream": 5 + 6}),
+            (GatedConvolution, {"scale of a unit": 24}),
+            (TwiceReadFactor, {"scale of a unit": 6}),
+            (SharedGate, {"scale of a unit": 6}),
+            (Columns, {"basis between two linear maps": 9}),
+        ],
+    ),
     ids=lambda each: each.__name__ if isinstance(each, type) else "",
 )
 def test_copies_of_a_part_have_one_form(part: type[nn.Module], sizes: dict[str, int]) -> None:

@@ -56,6 +56,7 @@ def test_a_compiled_model_has_the_gradients_of_the_model(changes: dict[str, Any]
     assert all(torch.equal(one, other) for one, other in pairs)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("interpreted")
 def test_stored_products_are_made_again_in_a_compiled_model() -> None:
     model = preset("llama", **SIZES, scores="weighted").build(seed=0).train().double()
