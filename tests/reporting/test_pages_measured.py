@@ -4,7 +4,10 @@ import html
 import json
 import re
 import shutil
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,11 +16,15 @@ import made_study
 from addnorm.cli import main
 from addnorm.reporting.figures import all_figures, write_figures
 from addnorm.reporting.reader import Reader
+from addnorm.reporting.reading import inspections
+from addnorm.reporting.reading.study_files import content_of
 from addnorm.reporting.render import Pages, shows_results
 from addnorm.reporting.report import write_report
+from addnorm.reporting.sections.insight import InsightSection
 from addnorm.reporting.sections.lengths.evaluation import lengths
 from addnorm.reporting.sections.scalars.verdicts import explained
 from addnorm.reporting.sections.terms import terms
+from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import View
 from addnorm.store import StudyFolder, write_json
 from addnorm.words import phrases, say
@@ -210,3 +217,25 @@ def test_a_models_page_says_what_was_not_found_in_it(study: Path) -> None:
     assert str(missing) in html.unescape(shown(study, "insight", "zh", run.variant)), (
         "of an earlier version, in English"
     )
+
+
+def test_the_pages_of_all_models_read_each_measured_run_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each page asked for the reasons of all models, and so read the measures of every run."""
+    folder = made_study.finished(tmp_path / "study")
+    flow = {"layers": [{"layer": 0}], "loss": 2.0}
+    for run in folder.runs():
+        content = {"format": 5, "variant": run.spec["variant"], "seed": run.spec["seed"], "weights": {"step": 1}}
+        write_json(run.path / "insight.json", {**content, "start": flow, "end": flow, "run": run.name})
+    read: Counter[str] = Counter()
+
+    def counted(snapshot: Snapshot, name: str) -> Mapping[str, Any]:
+        read[name] += name.endswith("insight.json")
+        return content_of(snapshot, name)
+
+    monkeypatch.setattr(inspections, "content_of", counted)
+    snapshot = Reader(folder.path).look()
+    for variant in snapshot.variants:
+        view = View(page="model", language="en", link=lambda page, **query: f"#{page}", variant=variant)
+        assert InsightSection().values(snapshot, view)["reason"] is None
+    assert sorted(+read) == sorted(f"{run.name}/insight.json" for run in folder.runs())
+    assert max(read.values()) == 1

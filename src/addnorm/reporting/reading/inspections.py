@@ -28,7 +28,10 @@ def insights(snapshot: Snapshot, models: Iterable[str] | None = None) -> dict[st
     """
     by_folder: dict[str, Mapping[str, Any]] = {}
     for place in (place for model in models or snapshot.models for place in snapshot.measured_in(model)):
-        content = content_of(snapshot, f"{place.folder}/{NAME}")
+        path = f"{place.folder}/{NAME}"
+        if path not in snapshot.derived:  # figures, tables and methods of a report all ask for it
+            snapshot.derived[path] = content_of(snapshot, path)
+        content = snapshot.derived[path]
         if content.get("format") in FORMATS:
             by_folder[place.name] = content
     return by_folder
