@@ -106,8 +106,8 @@ class SupervisedRun:
                     "from the start"
                 )
                 return False
-            self.folder.ending()
-            self.folder.is_held()
+            if not self.is_over():  # a run that is over is not started, whatever holds it
+                self.folder.is_held()
         except (AddnormError, OSError) as error:
             self.suspend(str(error))
             return False
