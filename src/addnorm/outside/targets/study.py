@@ -16,7 +16,6 @@ from addnorm.errors import AddnormError
 from addnorm.model.spec import ModelSpec
 from addnorm.outside.targets.run import random_tokens
 from addnorm.redundancy import audit
-from addnorm.redundancy.execution.tracked_parameters import track_parameters
 from addnorm.redundancy.graph.export import NotExported
 from addnorm.store import Damaged, RunFolder, StudyFolder, read_json, write_json
 from addnorm.study.definition import AnyModel
@@ -91,10 +90,7 @@ def audit_variant(spec: ModelSpec) -> dict[str, Any]:
         AddnormError: the model does not export.
     """
     model = spec.build().eval()
-    tokens = random_tokens(model)
-    if not track_parameters(model, tokens).entries:
-        return {"size": 0, "joint_null": 0, "redundant": []}
-    audited = audit(model, tokens, methods="static")
+    audited = audit(model, random_tokens(model), methods="static")
     redundant = [finding.parameter for finding in audited.findings if finding.verdict == "redundant"]
     return {"size": audited.size, "joint_null": audited.joint_null, "redundant": redundant}
 
