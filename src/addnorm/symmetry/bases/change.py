@@ -156,6 +156,10 @@ def fold_gains(cells: Cells, weights: Weights) -> tuple[str, ...]:
                 continue
             by_channel = np.full(cells.given.count, -1)
             by_channel[gain.after if readers else gain.before] = np.arange(len(factor))
+            # What one gain multiplies, the next may multiply again before a matrix reads it.
+            for other in gains if readers else reversed(gains):
+                near, far = (other.before, other.after) if readers else (other.after, other.before)
+                by_channel[far] = np.where(by_channel[near] >= 0, by_channel[near], by_channel[far])
             seen: set[tuple[str, int, int]] = set()
             for use in cells.given.uses:
                 at = np.where(use.channels >= 0, by_channel[use.channels], -1)

@@ -67,6 +67,8 @@ class Requirements:
     gains: list[Gain] = field(default_factory=list)
     frozen: set[str] = field(default_factory=set)
     """Parameters that an operation without a rule reads."""
+    in_place: set[tuple[str, int | None]] = field(default_factory=set)
+    """Axes of parameters along which an operation reads entries that are no coordinates of channels."""
     unruled: list[Ids] = field(default_factory=list)
     """Channels that an operation without a rule reads; they may have a basis that is not known."""
     pinned: list[Ids] = field(default_factory=list)

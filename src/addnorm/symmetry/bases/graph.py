@@ -78,6 +78,10 @@ class Operations:
             data, weight, is_transposed, bias = given["self"], given.get("other", given.get("mat2")), True, None
         else:
             return None
+        if (
+            bias is not None and self.shape(bias) != self.shape(node)[-1:]
+        ):  # one number for all, or a row for each token
+            return None
         turns = ("t", "transpose", "mT", "permute")
         if self.name(weight) in turns and list(weight.args[1:]) != [[0, 1]] and len(self.users[weight]) == 1:
             weight, is_transposed = weight.args[0], not is_transposed
@@ -174,7 +178,7 @@ class Operations:
         """True if an operation only orders, copies, selects or averages whole rows along the last axis."""
         if self.name(user) in PASSING or self.averages_rows(user, node):
             return True
-        if self.name(user) not in REORDERING or not self.shape(user):
+        if self.name(user) not in REORDERING or not self.shape(user) or not self.shape(node):
             return False
         last = torch.arange(self.shape(node)[-1])
         shapes = {each: self.shape(each) for each in user.all_input_nodes}

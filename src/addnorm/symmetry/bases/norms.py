@@ -7,7 +7,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from addnorm.symmetry.bases.channels import AxisUse
 from addnorm.symmetry.bases.operations import Maps
 from addnorm.symmetry.bases.states import Data, Entries, NoRequirement, WeightAxes, ids_of, of_one_token, varies_along
 
@@ -34,7 +33,7 @@ class Norms(Maps):
 
     def _length(self, state: Entries, dims: Any) -> Data:
         # A rotation by position keeps lengths.
-        if dims is None or (not state.plain and state.second is None):
+        if dims is None or self.named.get("ord", 2) != 2 or (not state.plain and state.second is None):
             raise NoRequirement
         axes = [axis % state.first.dim() for axis in (dims if isinstance(dims, list | tuple) else [dims])]
         self._rotates(state.first, axes, "rotation")
@@ -49,7 +48,8 @@ class Norms(Maps):
         self.given.kind(ids_of(flat), kind)
 
     def _norm(self, kind: Any) -> Entries:
-        if len(self.named["normalized_shape"]) != 1:
+        weight = self._of("weight")
+        if len(self.named["normalized_shape"]) != 1 or not isinstance(weight, WeightAxes | None):
             raise NoRequirement
         if isinstance(self._of("input"), Data):  # its gain and shift can be moved all the same
             channels = self.given.fresh(self.shape[-1])
@@ -61,12 +61,7 @@ class Norms(Maps):
             if not made.plain and (made.second is None or self._of("bias") is not None):
                 raise NoRequirement
             self._rotates(made.first, [made.first.dim() - 1], kind)
-        for name in ("weight", "bias"):
-            parameter = self._of(name)
-            if isinstance(parameter, WeightAxes):
-                if name == "weight":
-                    made = self._gained(made, made.first, parameter, self.shape[-1:])
-                else:
-                    token = made.first.reshape(-1, made.first.shape[-1])[0]
-                    self.given.uses.append(AxisUse(parameter.name, parameter.axes[0], ids_of(token).copy(), dual=False))
+        if weight is not None:
+            made = self._gained(made, made.first, weight, self.shape[-1:])
+        self._add("bias", ids_of(made.first.reshape(-1, made.first.shape[-1])[0]).copy())
         return made

@@ -57,16 +57,26 @@ class Maps:
     # linear maps
 
     def _map(self, data: str, weight: str, bias: str, *, is_transposed: bool = False) -> Entries:
-        matrix, shift = self._of(weight), self._of(bias)
+        matrix = self._of(weight)
         if not isinstance(matrix, WeightAxes) or len(matrix.axes) != 2 or matrix.offset:
             raise NoRequirement
         out, into = (matrix.axes[1], matrix.axes[0]) if is_transposed else matrix.axes
         made = self._mapped(self._of(data), matrix, out, into, self.shape[-1])
-        if isinstance(shift, WeightAxes):
-            self.given.uses.append(AxisUse(shift.name, shift.axes[0], made, dual=False))
-        elif isinstance(shift, Entries):
-            raise NoRequirement
+        self._add(bias, made)
         return Entries(torch.from_numpy(made).expand(self.shape))
+
+    def _add(self, name: str, made: Ids) -> None:
+        """Add an argument, if it is given, with one number for each of these channels, to them."""
+        bias = self._of(name)
+        if bias is None:
+            return
+        if isinstance(bias, Data):  # numbers that do not move, or that are computed: each channel keeps its own
+            self.given.kind(made, "still")
+            self.given.pinned.append(made)
+            return
+        if not isinstance(bias, WeightAxes) or bias.offset or self._shape_of(name) != made.shape:
+            raise NoRequirement
+        self.given.uses.append(AxisUse(bias.name, bias.axes[0], made, dual=False))
 
     def _mapped_columns(self, matrix: WeightAxes, columns: Entries) -> Entries:
         if len(matrix.axes) != 2 or matrix.offset or columns.second is not None:
@@ -136,6 +146,8 @@ class Maps:
         if isinstance(other, Entries) and not isinstance(one, Entries):
             one, other = other, one
         if isinstance(one, WeightAxes) and isinstance(other, int | float) and self.name == "add":
+            if "alpha" in self.named:
+                raise NoRequirement
             return replace(one, offset=one.offset + other)
         if not isinstance(one, Entries) or one.squared:
             raise NoRequirement
@@ -177,7 +189,7 @@ class Maps:
         return Entries(torch.where(first == NOBODY, second, first))
 
     def _quotient(self) -> Any:
-        if isinstance(self._of("other"), Entries | WeightAxes):
+        if isinstance(self._of("other"), Entries | WeightAxes) or self.named.get("rounding_mode"):
             raise NoRequirement
         return self._product()
 
@@ -353,7 +365,7 @@ class Maps:
     def _applied(self) -> Entries:
         """A function of single entries: new channels that stay in place and follow the old ones in a permutation."""
         state = self._entries("self")
-        if state.second is not None:
+        if state.second is not None or len(self.node.all_input_nodes) > 1:  # such as a bound of each channel
             raise NoRequirement
         self.given.kind(ids_of(state.first.unique()), "still")
         channels = state.first.unique()

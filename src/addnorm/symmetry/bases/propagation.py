@@ -68,8 +68,13 @@ def cells(program: Program, stay: Collection[str] = ()) -> Cells:
             else:
                 states[node] = WeightAxes(own, tuple(range(node.meta["val"].dim())))
             continue
+        uses, gains = len(given.uses), len(given.gains)
         try:
-            states[node] = Operation(given, node, states).state()
+            states[node] = made = Operation(given, node, states).state()
+            if not isinstance(made, WeightAxes):
+                followed: set[Any] = {(use.parameter, use.axis) for use in given.uses[uses:]}
+                followed |= {(gain.parameter, gain.axis) for gain in given.gains[gains:]}
+                given.in_place |= _axes(node, states) - followed
         except NoRequirement:
             for each in node.all_input_nodes:
                 stop(given, states[each], is_unruled=operation(node.target) not in _RIGID)
@@ -82,6 +87,13 @@ def cells(program: Program, stay: Collection[str] = ()) -> Cells:
     for node in program.observed:
         stop(given, states[node])
     return solved(given)
+
+
+def _axes(node: fx.Node, states: dict[fx.Node, Any]) -> set[tuple[str, int | None]]:
+    """All axes of the weights whose numbers an operation reads: of some only the first argument's, and shapes of the others."""
+    read = node.all_input_nodes[: 1 if operation(node.target) in PASSING | INDEXING else None]
+    weights = [states[each] for each in read if isinstance(states[each], WeightAxes)]
+    return {(each.name, axis) for each in weights for axis in (*each.axes, each.experts)}
 
 
 class Operation(Convolutions):
@@ -129,8 +141,6 @@ class Operation(Convolutions):
             "conv2d": self._patches,
             **dict.fromkeys(GROUPED, self._mapped_by_expert),
             "mm": self._matmul,
-            "softmax": self._without_result,
-            "_softmax": self._without_result,
             "cat": self._joined,
             "stack": self._joined,
         }
@@ -225,9 +235,6 @@ class Operation(Convolutions):
             return self._averaged(second)
         raise NoRequirement
 
-    def _without_result(self) -> Any:
-        raise NoRequirement
-
     # order of entries
 
     def _indexed(self) -> Any:
@@ -287,7 +294,9 @@ class Operation(Convolutions):
             moved = self.node.target(order, *self.node.args[1:], **self.node.kwargs)  # type: ignore[operator]
             return replace(state, axes=tuple(state.axes[size - 2] for size in moved.shape))
         if self.name == "slice" and self.named.get("dim", 0) % len(state.axes) < len(state.axes) - 1:
-            return state  # some rows of a table
+            if self.shape != self._shape_of("self"):  # some rows of a table
+                self.given.in_place.add((state.name, state.axes[self.named.get("dim", 0)]))
+            return state
         raise NoRequirement
 
     def _joined(self) -> Any:

@@ -5,6 +5,7 @@ acts. A component that is dual to itself (a tied table) can only be rotated.
 """
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -55,6 +56,11 @@ def solved(given: Requirements) -> "Cells":
     """Return the cells. Gains that something other than a matrix reads are locked first, until none is left to lock."""
     foldable = list(range(len(given.gains)))
     backward: list[int] = []
+    written, read = {use.parameter for use in given.uses}, Counter(gain.parameter for gain in given.gains)
+    for gain in given.gains:
+        if gain.parameter in written:  # as something else, too
+            given.frozen.add(gain.parameter)
+            given.in_place.add((gain.parameter, gain.axis))
     _same_parameter(given)
     while True:
         solution = _Solution(given, foldable, backward)
@@ -66,6 +72,8 @@ def solved(given: Requirements) -> "Cells":
         for at in locked:
             foldable.remove(at)
             gain = given.gains[at]
+            if read[gain.parameter] > 1:  # the others of its readers would give it back, and it not
+                given.frozen.add(gain.parameter)
             if gain.parameter not in given.frozen and solution.only_written(gain):
                 backward.append(at)
                 continue
@@ -84,6 +92,9 @@ def _same_parameter(given: Requirements) -> None:
         by_axis.setdefault((use.parameter, use.axis, use.is_further), []).append(use)
         if use.parameter in given.frozen:
             given.kind(use.channels, "still")
+        if (use.parameter, use.axis) in given.in_place:  # such as a table's rows, which tokens name
+            given.kind(use.channels, "still")
+            given.pinned.append(use.channels)
     for first, *others in by_axis.values():
         for other in others:
             given.equal(first.channels, other.channels, dual=first.dual != other.dual)
@@ -158,7 +169,10 @@ class _Solution:
         writes = [
             use for use in self.given.uses if not use.dual and bool(marked[use.channels[use.channels >= 0]].any())
         ]
-        return not any(use.axis or not self._is_shift(use) for use in writes) and self._are_whole(gain.after)
+        gone = (*self.foldable, *self.backward)
+        staying = [each for at, each in enumerate(self.given.gains) if at not in gone and marked[each.before].any()]
+        is_shifted = any(use.axis or not self._is_shift(use) for use in writes)
+        return not staying and not is_shifted and self._are_whole(gain.after)
 
     def _is_shift(self, use: AxisUse) -> bool:
         """True for the shift of a norm, which follows its gain."""

@@ -44,9 +44,6 @@ class Data:
     """Of a constant of the graph."""
 
 
-ChannelState = Entries | WeightAxes | Data | tuple[Any, ...]
-
-
 def stop(given: Requirements, state: Any, *, is_unruled: bool = False) -> None:
     """Leave a state in place; `is_unruled` if that is for want of a rule."""
     if isinstance(state, Entries):
@@ -58,6 +55,7 @@ def stop(given: Requirements, state: Any, *, is_unruled: bool = False) -> None:
                 given.pinned.append(ids_of(each.unique()))
     elif isinstance(state, WeightAxes):
         given.frozen.add(state.name)
+        given.in_place |= {(state.name, axis) for axis in state.axes}
     elif isinstance(state, tuple):
         for each in state:
             stop(given, each, is_unruled=is_unruled)

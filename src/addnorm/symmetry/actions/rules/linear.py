@@ -76,6 +76,8 @@ def mapped(system: System, data: Operand, weight: Operand, bias: Operand | None)
     """
     if not isinstance(weight.state, Weight) and not weight.constant:
         raise NoRule
+    if bias is not None and bias.number.shape != weight.number.shape[:1]:  # one number for all, or a row for each token
+        raise NoRule
     lead = data.number.shape[:-1]
     if isinstance(data.state, Fixed):
         return _map(system, None, None, weight, bias, lead)
