@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from addnorm.cli import main
+from addnorm.redundancy.algebra.linear_map import identity
 from addnorm.redundancy.graph import static_analysis as static
 from addnorm.redundancy.graph.null_space import NullSpace
 
@@ -205,7 +206,10 @@ def test_exit_1_when_the_methods_disagree(capsys, monkeypatch):
 
     def boastful(*arguments, **options):
         found = honest(*arguments, **options)
-        everything = NullSpace.from_basis(found.space.tracked, torch.eye(found.space.tracked.size))
+        everything = NullSpace(
+            found.space.tracked,
+            {each.name: {at: identity(each.size)} for at, each in enumerate(found.space.tracked.entries)},
+        )
         return replace(found, space=everything)
 
     monkeypatch.setattr(static, "analyse", boastful)

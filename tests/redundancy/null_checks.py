@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from addnorm.redundancy.algebra.linear_map import dense
 from addnorm.redundancy.execution.generic_weights import generic
 from addnorm.redundancy.execution.inputs import Inputs, bind
 from addnorm.redundancy.execution.observation import Observe, Observed
@@ -37,6 +38,24 @@ class Case:
         space = self.analysis.space
         both = {name: (len(space.redundant(name)), space.absorbable(name)) for name in self.tracked.names}
         return {name: each for name, each in both.items() if any(each)}
+
+
+def spanned(tracked: TrackedParameters, basis: torch.Tensor) -> NullSpace:
+    """The space of independent rows, float [dim, tracked.size], all of which form one component."""
+    parts = {each.name: basis[:, each.offset : each.offset + each.size].double() for each in tracked.entries}
+    moved = {name: each.T.contiguous() for name, each in parts.items() if each.any()}
+    return NullSpace(tracked, {name: {0: dense(len(each), each)} for name, each in moved.items()})
+
+
+def contains(space: NullSpace, delta: dict[str, torch.Tensor]) -> bool:
+    """Test whether a change is a null vector: it is its own projection, up to rounding."""
+    near = space.project(delta)
+    away = [
+        near.get(name, torch.zeros(())) - delta.get(name, torch.zeros(())).double()
+        for name in near.keys() | delta.keys()
+    ]
+    whole = sum(float(each.double().square().sum()) for each in delta.values())
+    return sum(float(each.square().sum()) for each in away) <= ROUNDING**2 * whole
 
 
 def audited(

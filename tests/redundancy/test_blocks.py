@@ -6,7 +6,7 @@ import pytest
 import torch
 from block_kinds import KINDS, TOKENS, WIDTH
 from cancelling_kinds import CANCELLING
-from null_checks import Case, audited, counted, hold
+from null_checks import Case, audited, contains, counted, hold
 from torch import nn
 
 from addnorm.redundancy.rewriting.folds import compensations
@@ -89,4 +89,4 @@ def test_the_v_bias(kind: str) -> None:
         assert folds
         # The bias of the map behind the block absorbs what the o bias does.
         assert all(fold.moved.keys() in ({"block.o.bias"}, {"last.bias"}) for fold in folds)
-        assert all(space.contains({"block.v.bias": wanted, **fold.moved}) for fold in folds)
+        assert all(contains(space, {"block.v.bias": wanted, **fold.moved}) for fold in folds)

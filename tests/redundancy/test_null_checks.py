@@ -3,7 +3,7 @@
 import pytest
 import torch
 from grammar_truth import Compared, compared
-from null_checks import ROUNDING, Case, RoundingChooses, audited, change
+from null_checks import ROUNDING, Case, RoundingChooses, audited, change, spanned
 from torch import Tensor, nn
 
 from addnorm.redundancy.graph.null_space import NullSpace
@@ -36,7 +36,7 @@ class Chosen(nn.Module):
 def claimed(model: nn.Module) -> tuple[Case, NullSpace]:
     """The case of a model, and the claim that none of its biases matters."""
     case = audited(model.double(), torch.randn(64, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0)))
-    return case, NullSpace.from_basis(case.tracked, torch.eye(case.tracked.size))
+    return case, spanned(case.tracked, torch.eye(case.tracked.size))
 
 
 def test_a_choice_among_equal_scores_refutes_nothing() -> None:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from null_checks import contains, spanned
 
 from addnorm.errors import InputError, UnknownName
 from addnorm.redundancy.algebra.linear_map import LinearMap, dense, identity
@@ -47,7 +48,7 @@ def test_the_numbers(space: NullSpace) -> None:
 
 
 def test_both_forms_agree(space: NullSpace) -> None:
-    again = NullSpace.from_basis(space.tracked, space.basis())
+    again = spanned(space.tracked, space.basis())
     assert again.dim == space.dim
     for name in "kvou":
         assert again.absorbable(name) == space.absorbable(name)
@@ -61,9 +62,9 @@ def test_both_forms_agree(space: NullSpace) -> None:
 
 def test_projection(space: NullSpace) -> None:
     vector = space.sample(torch.Generator().manual_seed(0))
-    assert space.contains(vector)
-    assert not space.contains(vector | {"u": torch.ones(1, dtype=torch.float64)})
-    assert not space.contains({"v": vector["v"]})
+    assert contains(space, vector)
+    assert not contains(space, vector | {"u": torch.ones(1, dtype=torch.float64)})
+    assert not contains(space, {"v": vector["v"]})
     for name, part in space.project(vector).items():
         assert torch.allclose(part, vector[name])
     away = {"v": torch.tensor([1.0, 0.0]), "o": torch.tensor([0.0, 3.0])}
@@ -78,7 +79,7 @@ def test_folding(space: NullSpace) -> None:
     (fold,) = compensations(space, space.tracked["v.again"], wanted)
     assert fold.moved.keys() == {"o"}
     assert torch.equal(fold.moved["o"], torch.tensor([-3.0, -1.0], dtype=torch.float64))  # o = -W v
-    assert space.contains({"v": wanted, **fold.moved})
+    assert contains(space, {"v": wanted, **fold.moved})
     assert list(compensations(space, space.tracked["u"], torch.ones(1).double())) == []
     (alone,) = compensations(space, space.tracked["k"], torch.ones(3).double())
     assert alone.moved == {}

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from addnorm.errors import InputError, UnknownName
-from addnorm.redundancy.algebra.linear_map import LinearMap, dense
+from addnorm.redundancy.algebra.linear_map import LinearMap
 from addnorm.redundancy.algebra.rank import FLOAT64, fewer_rows, kernel_and_clarity, rank
 from addnorm.redundancy.execution.tracked_parameters import TrackedParameters
 
@@ -54,19 +54,6 @@ class NullSpace:
         self._alone: dict[str, torch.Tensor] = {}
         self._unsure: set[str] = set()
         self._factors: dict[tuple[str, tuple[tuple[int, bytes], ...]], torch.Tensor] = {}
-
-    @classmethod
-    def from_basis(cls, tracked: TrackedParameters, basis: torch.Tensor) -> "NullSpace":
-        """Construct a space from independent rows, float [dim, tracked.size]."""
-        maps: dict[str, dict[int, LinearMap]] = {}
-        if basis.shape[0]:
-            for entry in tracked.entries:
-                part = basis[:, entry.offset : entry.offset + entry.size].to(torch.float64).T.contiguous()
-                if part.any():
-                    # One block for all: a basis does not say which of its rows belong together, so all parameters form
-                    # one component.
-                    maps[entry.name] = {0: dense(entry.size, part)}
-        return cls(tracked, maps)
 
     @property
     def maps(self) -> Mapping[str, Mapping[int, LinearMap]]:
@@ -202,17 +189,6 @@ class NullSpace:
             for block in blocks
         )
         return torch.cat(list(dense), dim=1)
-
-    def contains(self, delta: Mapping[str, torch.Tensor], *, rounding: float = 1e-9) -> bool:
-        """Test whether a change is a null vector, up to `rounding` relative to its own size."""
-        # The distance has two parts: in the entries that the change names, and in those that only its projection moves.
-        near = self.project(delta)
-        away = sum(
-            float((change.to(torch.float64) - near.get(self._first(name), torch.zeros(()))).square().sum())
-            for name, change in delta.items()
-        ) + sum(float(near[name].square().sum()) for name in near if name not in {self._first(each) for each in delta})
-        whole = sum(float(change.to(torch.float64).square().sum()) for change in delta.values())
-        return bool(away <= rounding**2 * whole)
 
     def basis(self) -> torch.Tensor:
         """Return a basis, float64 [dim, tracked.size], with independent but not orthonormal rows.

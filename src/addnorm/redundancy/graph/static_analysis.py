@@ -7,7 +7,6 @@ coordinates and is solved at once (`elimination.py`). The coordinates that are f
 null space. See `derivation.md`.
 """
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -33,9 +32,6 @@ class StaticAnalysis:
     """Blocking operations per parameter, in the order of the graph. A parameter without any is redundant."""
     assumptions: tuple[str, ...]
     """Assumptions of the proof about the inputs, one sentence each."""
-    nodes: int
-    """Number of operations on the path to the observed output."""
-    seconds: float
     own_null_space: Callable[[], NullSpace]
     """Computes the null space at the model's own weights, which contains `space`; a rewrite of the model uses it."""
 
@@ -68,7 +64,6 @@ def analyse(
         NotExported: `torch.export` fails on this model.
         InputError: the inputs do not fit.
     """
-    started = time.perf_counter()
     program = export(model, inputs, observe=observe, training=training)
     propagation = propagate(
         program, _generic_weights(model, generic_copy() if generic_copy else None), tracked, on_node
@@ -77,8 +72,6 @@ def analyse(
         space=propagation.space,
         blockers=propagation.blockers,
         assumptions=propagation.assumptions,
-        nodes=sum(node.op != "placeholder" for node in program.nodes),
-        seconds=time.perf_counter() - started,
         own_null_space=lambda: propagate(program, _tensors_of(model), tracked).space,
     )
 

@@ -53,8 +53,6 @@ class Propagation:
     system: System
     tangents: Mapping[str, Ids]
     """The unknown tangent of every parameter that the graph reads."""
-    without_rule: tuple[str, ...]
-    """Operations that had no rule and read something that could move."""
 
 
 def propagate(
@@ -122,7 +120,6 @@ def _propagated(
     numbers: dict[fx.Node, Any] = {}
     states: dict[fx.Node, State] = {}
     tangents: dict[str, Ids] = dict(earlier.tangents) if earlier else {}
-    missing: dict[str, None] = {}
     unread = unread_directions(
         program, lambda node: _number(program, node.name, tensors, inputs), lambda node, made: _computed(node, made)
     )
@@ -138,12 +135,12 @@ def _propagated(
             system.only_softmax, system.is_rotating = node in scores, node in rotating
             system.rows = extra.get(node, RowMoves())
             numbers[node] = _computed(node, numbers)
-            states[node] = _state(system, node, numbers, states, missing)
+            states[node] = _state(system, node, numbers, states)
         else:
             raise NotImplementedError(node.op)
     for node in program.observed:
         _stop(system, states[node])
-    return Propagation(system=system, tangents=tangents, without_rule=tuple(missing))
+    return Propagation(system=system, tangents=tangents)
 
 
 def _of_rows(
@@ -244,13 +241,7 @@ def _computed(node: fx.Node, numbers: Mapping[fx.Node, Any]) -> Any:
     return _wide(made) if isinstance(made, Tensor) else made
 
 
-def _state(
-    system: System,
-    node: fx.Node,
-    numbers: Mapping[fx.Node, Any],
-    states: Mapping[fx.Node, State],
-    missing: dict[str, None],
-) -> State:
+def _state(system: System, node: fx.Node, numbers: Mapping[fx.Node, Any], states: Mapping[fx.Node, State]) -> State:
     if node.target is operator.getitem:
         whole: Any = states[node.args[0]]  # type: ignore[index]
         at: Any = node.args[1]
@@ -285,7 +276,6 @@ def _state(
                 return derived
         return _applied(call)
     except NoRule:
-        missing.setdefault(f"{node.target} at {source_of(node)[0]}")
         for each in read:
             _stop(system, each)
         return Fixed(constant=False)

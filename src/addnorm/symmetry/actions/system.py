@@ -92,12 +92,12 @@ class System:
 
     # equations
 
-    def intertwine(self, after: Ids, forms: Numbers, before: Ids, *, nearly: bool = False) -> None:
+    def intertwine(self, after: Ids, forms: Numbers, before: Ids) -> None:
         """Require A' C = C A."""
         if forms.shape[0] == forms.shape[1] and np.array_equal(forms, np.eye(len(forms))):
             self.equal(after, before)
         else:
-            self.equations.require(product_terms(after, forms), negative(product_terms(forms, before)), nearly=nearly)
+            self.equations.require(product_terms(after, forms), negative(product_terms(forms, before)))
 
     def equal(self, one: Ids, other: Ids) -> None:
         """Require that unknowns are equal."""
@@ -292,8 +292,3 @@ def uncopied(value: Value) -> Value:
         if bool((datum == first).all()) and bool((forms == form).all()):
             datum, forms = first, form
     return Value(value.space, forms, datum) if datum.shape != value.shape else value
-
-
-def merged_free(values: Sequence[Value]) -> tuple[FreeShift, ...]:
-    """All free shifts of several values of one shape."""
-    return tuple(each for value in values for each in value.free)

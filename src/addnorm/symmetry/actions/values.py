@@ -11,7 +11,7 @@ action, a value may move by *free shifts*: any function of the data times a fixe
 removes further on.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -124,14 +124,3 @@ def is_level(tensor: Tensor, axis: int) -> bool:
     """True if all numbers along an axis are equal, up to the rounding of a factor and its inverse, as a layer scale makes."""
     apart = (tensor - tensor.narrow(axis, 0, 1)).abs()
     return bool((apart <= 1e-13 * tensor.abs().max()).all())
-
-
-def values_in(state: object) -> Iterator[Value]:
-    """All values in a node's state."""
-    if isinstance(state, Value):
-        yield state
-    elif isinstance(state, Square):
-        yield state.of
-    elif isinstance(state, tuple | list):
-        for each in state:
-            yield from values_in(each)

@@ -14,7 +14,6 @@ from addnorm.symmetry.actions.system import (
     NoRule,
     System,
     by_datum,
-    merged_free,
     renumbered,
     turned,
     unique_rows,
@@ -148,7 +147,7 @@ def _joined(system: System, one: Value, other: Value) -> Value:
         )
     if len(kinds) == 1 and one.space.nulls and other.space.nulls:
         space.nulls = _common_nulls(kinds[0], one.space, other.space)
-    return renumbered(Value(one.space, one.forms, datum, merged_free([one, other])), space, members)
+    return renumbered(Value(one.space, one.forms, datum, (*one.free, *other.free)), space, members)
 
 
 def _common_nulls(forms: Numbers, one: Space, other: Space) -> list[tuple[Numbers, float]]:
