@@ -17,7 +17,7 @@ from torch import fx
 
 from addnorm.redundancy.graph.linear_images import Image
 from addnorm.redundancy.graph.operation_groups import COPIES, PERMUTING
-from addnorm.redundancy.graph.reshaping import permuted, reshaped, selected
+from addnorm.redundancy.graph.reshaping import axes_after, permuted, reshaped, selected
 from addnorm.redundancy.graph.shift import Shift, add, broadcast, scaled
 
 _SCALING = frozenset({"add", "sub", "rsub", "mul", "div", "neg"})
@@ -90,9 +90,7 @@ def multiple(op: str, target: Any, args: Any, shape: tuple[int, ...]) -> Multipl
     tensors = [each for each in args if hasattr(each, "shift")]
     if op in PERMUTING and len(tensors) == 1:
         given = of(tensors[0])
-        probe = torch.empty(tuple(range(2, 2 + len(tensors[0].shape))), device="meta")
-        order = [size - 2 for size in target(probe, *args[1:]).shape]
-        return replace(given, order=tuple(given.order[at] for at in order))
+        return replace(given, order=tuple(given.order[at] for at in axes_after(target, len(given.order), *args[1:])))
     if op in COPIES and tensors:
         return of(tensors[0])
     if op not in _SCALING or not tensors or len(args) > 2:

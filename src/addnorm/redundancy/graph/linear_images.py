@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from addnorm.redundancy.graph.operation_groups import COPIES, PERMUTING, VIEWS
-from addnorm.redundancy.graph.reshaping import concatenated, kept_axes, permuted, reshaped
+from addnorm.redundancy.graph.reshaping import axes_after, concatenated, kept_axes, permuted, reshaped
 from addnorm.redundancy.graph.shift import (
     DenseTerm,
     DiagonalTerm,
@@ -63,8 +63,7 @@ def image(op: str, args: Any, shape: tuple[int, ...], target: Any) -> Image | No
     if op in VIEWS and not any(isinstance(each, torch.dtype) for each in args[1:]):
         return _moved(given, kept_axes(value.shape, shape), lambda each: reshaped(each, shape))
     if op in PERMUTING:
-        probe = torch.empty(tuple(range(2, 2 + len(value.shape))), device="meta")
-        order = [size - 2 for size in target(probe, *args[1:]).shape]
+        order = axes_after(target, len(value.shape), *args[1:])
         return _moved(given, {old: new for new, old in enumerate(order)}, lambda each: permuted(each, order))
     if op in COPIES:
         return given

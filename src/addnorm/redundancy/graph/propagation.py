@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import torch
 from torch import fx
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from addnorm.redundancy.algebra.linear_map import LinearMap
 from addnorm.redundancy.execution.tracked_parameters import TrackedParameter, TrackedParameters
@@ -20,7 +20,7 @@ from addnorm.redundancy.graph.linear_images import image
 from addnorm.redundancy.graph.node_aliases import NodeAliases, name_of
 from addnorm.redundancy.graph.null_space import NullSpace
 from addnorm.redundancy.graph.read_entries import Entries, as_read, read_entries, with_copies
-from addnorm.redundancy.graph.rule import ALWAYS, AXIAL, OpCall, Rule, default_rule
+from addnorm.redundancy.graph.rule import ALWAYS, AXIAL, MASKS, OpCall, Rule, default_rule
 from addnorm.redundancy.graph.rules import rules
 from addnorm.redundancy.graph.shift import LARGEST_MAP, DenseTerm, DiagonalTerm, Shift, Term, TooLarge, zero_shift
 from addnorm.redundancy.graph.value import DataShift, NodeValue, Output, evaluated, values_in
@@ -261,6 +261,9 @@ class _GraphWalk:
         # A scalar has no axes; torch allows dim 0 and -1 there, which mean nothing.
         if op in AXIAL and args and isinstance(args[0], NodeValue) and not args[0].shape:
             chosen = default_rule
+        if op not in MASKS:
+            call.demand_unchanged(*(each for each in values_in([args, kwargs]) if each.masked))
+            args, kwargs = tree_map_only(NodeValue, lambda each: each.updated(call.current), (args, kwargs))
         try:
             outs = chosen(call, *args, **kwargs)
         # The map is given up, not the audit. What the rule demanded before stays: the default rule, which demands that

@@ -16,7 +16,7 @@ from torch import fx
 
 from addnorm.redundancy.graph.node_aliases import name_of
 from addnorm.redundancy.graph.operation_groups import COPIES, LOG_SOFTMAXES, PERMUTING, SOFTMAXES, VIEWS
-from addnorm.redundancy.graph.reshaping import kept_axes, selected
+from addnorm.redundancy.graph.reshaping import axes_after, kept_axes, selected
 from addnorm.redundancy.graph.shift import DenseTerm, Shift, reduce_equal
 from addnorm.redundancy.graph.value import DataShift, NodeValue
 
@@ -152,9 +152,7 @@ def _placed(node: fx.Node, read: Entries) -> dict[fx.Node, Entries]:
         kept = {new: old for old, new in kept_axes(own, shape).items()}
         return {first: {kept[axis]: mask for axis, mask in read.items() if axis in kept}}
     if op in PERMUTING:
-        # An empty tensor whose sizes are 2, 3, 4, … tells where each axis goes: by its size, for any way to permute.
-        probe = torch.empty(tuple(range(2, 2 + dims)), device="meta")
-        order = [size - 2 for size in node.target(probe, *args[1:], **node.kwargs).shape]  # type: ignore[operator]
+        order = axes_after(node.target, dims, *args[1:], **node.kwargs)
         return {first: {order[axis]: mask for axis, mask in read.items()}}
     if op in ("slice", "narrow", "select"):
         return {first: _sliced(node, own, read)}

@@ -3,10 +3,18 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
+from typing import Any
 
 import torch
 
 from addnorm.redundancy.graph.shift import LARGEST_MAP, DenseTerm, DiagonalTerm, Shift, Term, TooLarge
+
+
+def axes_after(target: Any, dims: int, *args: Any, **kwargs: Any) -> list[int]:
+    """Return the axis that an operation which only orders axes puts at each place, for any way to say so."""
+    # Sizes 2, 3, 4, … tell the axes apart.
+    probe = torch.empty(tuple(range(2, 2 + dims)), device="meta")
+    return [size - 2 for size in target(probe, *args, **kwargs).shape]
 
 
 def groups(old: Sequence[int], new: Sequence[int]) -> list[tuple[list[int], list[int]]]:

@@ -18,15 +18,18 @@ ALWAYS: set[str] = set()
 """Operations whose rule provides facts even if no input shifts."""
 AXIAL: set[str] = set()
 """Operations whose rule refers to the axes of their first input, so that it does not apply to a scalar tensor."""
+MASKS: set[str] = set()
+"""Operations whose rule provides for inputs with overwritten entries. For the others such inputs must not change."""
 
 
-def rule(*names: str, always: bool = False, axial: bool = False) -> Callable[[Rule], Rule]:
+def rule(*names: str, always: bool = False, axial: bool = False, masks: bool = False) -> Callable[[Rule], Rule]:
     """Register a rule for operations.
 
     Args:
         names: `aten` packet names of the operations.
         always: also apply the rule when no input shifts.
         axial: do not apply the rule to a tensor without axes; the operation then counts as unknown.
+        masks: also apply the rule to inputs whose overwritten entries do not shift as the others do.
 
     Raises:
         ValueError: an operation has a rule already.
@@ -41,6 +44,8 @@ def rule(*names: str, always: bool = False, axial: bool = False) -> Callable[[Ru
                 ALWAYS.add(name)
             if axial:
                 AXIAL.add(name)
+            if masks:
+                MASKS.add(name)
         return function
 
     return register

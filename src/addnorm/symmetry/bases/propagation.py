@@ -15,6 +15,7 @@ from torch import Tensor, fx
 
 from addnorm.redundancy.graph.export import Program
 from addnorm.redundancy.graph.operation_groups import LOG_SOFTMAXES, SOFTMAXES
+from addnorm.redundancy.graph.reshaping import axes_after
 from addnorm.symmetry.actions.call import operation
 from addnorm.symmetry.actions.rules.routing import GROUPED
 from addnorm.symmetry.actions.rules.shapes import INDEXING
@@ -290,9 +291,8 @@ class Operation(Convolutions):
 
     def _turned(self, state: WeightAxes) -> Any:
         if self.name in ("t", "mT", "transpose", "permute"):
-            order = torch.empty(tuple(range(2, 2 + len(state.axes))), device="meta")
-            moved = self.node.target(order, *self.node.args[1:], **self.node.kwargs)  # type: ignore[operator]
-            return replace(state, axes=tuple(state.axes[size - 2] for size in moved.shape))
+            order = axes_after(self.node.target, len(state.axes), *self.node.args[1:], **self.node.kwargs)
+            return replace(state, axes=tuple(state.axes[at] for at in order))
         if self.name == "slice" and self.named.get("dim", 0) % len(state.axes) < len(state.axes) - 1:
             if self.shape != self._shape_of("self"):  # some rows of a table
                 self.given.in_place.add((state.name, state.axes[self.named.get("dim", 0)]))

@@ -40,6 +40,11 @@ def broadcast_data_shifts(
     return tuple(replace(new, origin=old.origin) for new, old in zip(placed, data_shifts, strict=True))
 
 
+def times_number(data_shifts: tuple[DataShift, ...], factor: float) -> tuple[DataShift, ...]:
+    """Multiply data-dependent shifts by a number."""
+    return tuple(replace(each, factor=factor * each.factor) for each in data_shifts) if factor else ()
+
+
 def _factor(value: NodeValue | Number) -> float | None:
     """The factor, if it is one known number that does not shift."""
     if isinstance(value, int | float):
@@ -49,7 +54,7 @@ def _factor(value: NodeValue | Number) -> float | None:
     return None
 
 
-@rule("add", "sub", "rsub", "__add__", "__sub__", "add_", "sub_")
+@rule("add", "sub", "rsub", "__add__", "__sub__", "add_", "sub_", masks=True)
 def add(call: OpCall, first: NodeValue | Number, second: NodeValue | Number, *, alpha: Number = 1) -> Output:
     """(a + s) + (b + t) = (a + b) + (s + t): the shifts add up, whatever the data."""
     if call.op == "rsub":
@@ -66,7 +71,7 @@ def add(call: OpCall, first: NodeValue | Number, second: NodeValue | Number, *, 
         broadcast_data_shifts(value.data_shifts, dims, call.shape, value.shape) if isinstance(value, NodeValue) else ()
         for value in (first, second)
     )
-    right = tuple(replace(each, factor=factor * each.factor) for each in right)
+    right = times_number(right, factor)
     data_shifts, known = merged(_cancelled(left, right, _widened(first, second, call.shape)), call.shape)
     shift = plus(plus(a, b, call.shape, factor), known, call.shape)
     return Output(shift, data_shifts, masked=_merged_mask(first, second, factor))
@@ -183,7 +188,7 @@ def _lifted(mask: Mask, other: NodeValue | Number) -> Mask:
     return replace(mask, hides=mask.hides and min(most, most - least) <= _LIFT)
 
 
-@rule("mul", "div", "__mul__", "mul_", "div_", "neg")
+@rule("mul", "div", "__mul__", "mul_", "div_", "neg", masks=True)
 def mul(call: OpCall, first: NodeValue | Number, second: NodeValue | Number = -1.0, **kwargs: object) -> Output:
     """(a + s) c = a c + s c for known c. With data g the shift g s is data-dependent, but constant wherever g and s are.
 
@@ -216,8 +221,8 @@ def mul(call: OpCall, first: NodeValue | Number, second: NodeValue | Number = -1
     if factor is not None:
         data_shifts = broadcast_data_shifts(first.data_shifts, len(call.shape), call.shape, first.shape)
         sums = {axis: known * factor for axis, known in first.sums.items()} if first.shape == call.shape else {}
-        data_shifts = tuple(replace(each, factor=factor * each.factor) for each in data_shifts) if factor else ()
-        return Output(scaled(broadcast(first.shift, call.shape), factor), data_shifts, sums, masked)
+        shift = scaled(broadcast(first.shift, call.shape), factor)
+        return Output(shift, times_number(data_shifts, factor), sums, masked)
     if not isinstance(second, NodeValue):
         return nothing(call, first)
     return _times(call, first, second)
@@ -291,7 +296,7 @@ def nothing(call: OpCall, *values: object) -> Output:
     return call.unmoved()
 
 
-@rule("addcmul")
+@rule("addcmul", masks=True)
 def addcmul(call: OpCall, start: NodeValue, first: NodeValue, second: NodeValue, *, value: Number = 1) -> Output:
     """start + value a b: the factors must not shift."""
     call.demand_unchanged(first, second)

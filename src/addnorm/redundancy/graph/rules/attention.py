@@ -31,6 +31,9 @@ def attention(
     """q (k + s)^T = q k^T + q s^T is constant along the keys if s is, and softmax cancels it. The weights sum to one,
     so a constant shift of v is preserved. A shift of q is multiplied by different keys and must vanish. With dropout or
     in a fully masked row the weights do not sum to one."""
+    # Entries that were overwritten do not shift with the others of their row; those of the mask are a softmax's own.
+    call.demand_unchanged(*(each for each in (query, key, value) if each.masked))
+    query, key, value = (each.updated(call.current) for each in (query, key, value))
     # (q + s)(k + t)^T - q k^T = s k^T + (q + s) t^T. With t the same for all keys the second term is constant along the
     # keys. The first is so only if s has one product with all keys: if s is zero, or normal to a plane that holds them.
     _orthogonal(call, query, key)
@@ -61,7 +64,7 @@ def attention(
 
 
 # Not as a decorator, which would hide from type checkers that `flex_attention` gets one output.
-rule("scaled_dot_product_attention")(attention)
+rule("scaled_dot_product_attention", masks=True)(attention)
 
 
 def _orthogonal(call: OpCall, query: NodeValue, key: NodeValue) -> None:

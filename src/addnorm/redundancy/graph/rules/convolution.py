@@ -6,7 +6,7 @@ from math import prod
 import torch
 
 from addnorm.redundancy.graph.reshaping import reshaped, selected
-from addnorm.redundancy.graph.rule import OpCall, default_rule, rule
+from addnorm.redundancy.graph.rule import OpCall, rule
 from addnorm.redundancy.graph.rules.shapes import mapped_by_target
 from addnorm.redundancy.graph.shift import (
     EPS,
@@ -33,7 +33,7 @@ def convolution(
     """W * (x + s) + (b + t) = (W * x + b) + (W * s + t), with the kernel applied to the whole padded grid."""
     call.demand_unchanged(weight)
     value = call.without_data_shifts(value)
-    if value.masked or weight.known is None:
+    if weight.known is None:
         call.demand_unchanged(value)
         shift = zero_shift(call.shape)
     else:
@@ -89,8 +89,6 @@ def max_pool(call: OpCall, value: NodeValue, size: Sequence[int], *args: object,
     """max(x + c) = max(x) + c within a window, so a shift that is constant over the grid is preserved."""
     places = 2 if "2d" in call.op else 1 if "1d" in call.op else 3
     value = call.without_data_shifts(value)
-    if value.masked:
-        return default_rule(call, value)
     one = call.demand_constant(value.shift, range(len(value.shape) - places, len(value.shape)))
     for axis in range(len(value.shape) - places, len(value.shape)):
         one = selected(one, axis, torch.tensor([0]))

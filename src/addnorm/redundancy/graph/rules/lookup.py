@@ -44,13 +44,7 @@ def index(call: OpCall, value: NodeValue, indices: Sequence[NodeValue | None]) -
     known = [each.known if each is not None else None for each in indices]
     if all(known[axis] is not None for axis in axes):
         only = known[axes[0]]
-        if (
-            len(axes) == 1
-            and only is not None
-            and only.dtype != torch.bool
-            and not value.data_shifts
-            and not value.masked
-        ):
+        if len(axes) == 1 and only is not None and only.dtype != torch.bool and not value.data_shifts:
             read = only.reshape(-1) % value.shape[axes[0]]
             shift = value.shift
             if value.known is not None:
@@ -58,7 +52,7 @@ def index(call: OpCall, value: NodeValue, indices: Sequence[NodeValue | None]) -
             return Output(reshaped(selected(shift, axes[0], read), call.shape))
         return mapped_by_target(call, value, (known,))
     value = call.without_data_shifts(value)
-    if value.masked or axes != list(range(len(axes))):
+    if axes != list(range(len(axes))):
         call.demand_unchanged(value)
         return call.unmoved()
     row = call.demand_constant(value.shift, axes)
@@ -94,7 +88,7 @@ def gather(call: OpCall, value: NodeValue, dim: int, index: NodeValue, *_: objec
     # An index that is shorter than the value along another axis reads the first entries there; the shift must not tell
     # them from the others.
     cut = [at for at in range(len(value.shape)) if at != axis and value.shape[at] != call.shape[at]]
-    if value.masked or (cut and value.data_shifts):
+    if cut and value.data_shifts:
         call.demand_unchanged(value)
         return call.unmoved()
     data_shifts = call.demand_constant_value(

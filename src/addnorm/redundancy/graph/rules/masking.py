@@ -15,7 +15,7 @@ from addnorm.redundancy.graph.shift import broadcast, times, zero_shift
 from addnorm.redundancy.graph.value import Mask, NodeValue, Output
 
 
-@rule("where", always=True)
+@rule("where", always=True, masks=True)
 def where(call: OpCall, condition: NodeValue, first: NodeValue | Number, second: NodeValue | Number) -> Output:
     """Entries filled with at most -1e4 have no weight in a softmax, so their shift has no effect.
 
@@ -109,13 +109,13 @@ def hides(value: NodeValue) -> bool:
     return value.known is not None and value.known.numel() > 0 and bool((value.known <= -1e4).all())
 
 
-@rule("masked_fill", always=True)
+@rule("masked_fill", always=True, masks=True)
 def masked_fill(call: OpCall, value: NodeValue, mask: NodeValue, fill: NodeValue | Number) -> Output:
     """where(mask, fill, value)."""
     return _where(call, mask, fill, value)
 
 
-@rule("minimum", "clamp_max", always=True)
+@rule("minimum", "clamp_max", always=True, masks=True)
 def minimum(call: OpCall, value: NodeValue, bound: NodeValue | Number) -> Output:
     """A bound that is minus infinity in some places and infinity in the others fills the former, as where does."""
     return _below(call, value, bound)
@@ -127,7 +127,7 @@ def _below(call: OpCall, value: NodeValue, bound: NodeValue | Number) -> Output:
     return nothing(call, value, bound)
 
 
-@rule("clamp", always=True)
+@rule("clamp", always=True, masks=True)
 def clamp(
     call: OpCall, value: NodeValue, lower: NodeValue | Number | None = None, upper: NodeValue | Number | None = None
 ) -> Output:
@@ -162,7 +162,7 @@ def scatter(
     return Output(broadcast(one, call.shape), source.data_shifts, masked=Mask(hides=True, infinite=infinite))
 
 
-@rule("dropout", "dropout_", "feature_dropout", "alpha_dropout", "native_dropout", always=True)
+@rule("dropout", "dropout_", "feature_dropout", "alpha_dropout", "native_dropout", always=True, masks=True)
 def dropout(call: OpCall, value: NodeValue, p: float, train: bool | None) -> list[Output]:
     """In evaluation it is the identity. In training m (x + s) shifts by m s with a random mask m, so nothing may shift,
     and the sums are lost."""
@@ -185,13 +185,14 @@ def dropout(call: OpCall, value: NodeValue, p: float, train: bool | None) -> lis
     "new_ones",
     "new_full",
     "new_empty",
+    masks=True,
 )
 def like(call: OpCall, *_: object, **__: object) -> Output:
     """The operation reads a shape, not numbers."""
     return call.unmoved()
 
 
-@rule("fill")
+@rule("fill", masks=True)
 def fill(call: OpCall, value: NodeValue, number: NodeValue | Number) -> Output:
     """All entries become one number, whatever they were."""
     call.demand_unchanged(number if isinstance(number, NodeValue) else None)

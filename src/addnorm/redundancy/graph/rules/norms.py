@@ -32,9 +32,7 @@ def layer_norm(
 ) -> list[Output]:
     """x + c 1 has the mean of x plus c and the same variance, so a shift that is constant along the normalised axes cancels."""
     call.demand_unchanged(weight)
-    call.demand_constant_value(
-        value, [-1 - at for at in range(len(shape))]
-    ) if not value.masked else call.demand_unchanged(value)
+    call.demand_constant_value(value, [-1 - at for at in range(len(shape))])
     outs = call.all_unmoved()
     plane = _plane(call, weight, bias) if len(shape) == 1 else None
     if len(outs) > 1 and (call.read is None or 1 in call.read):
@@ -70,7 +68,7 @@ def group_norm(call: OpCall, value: NodeValue, *args: object, **_: object) -> li
     call.demand_unchanged(weight if isinstance(weight, NodeValue) else None)
     value = call.without_data_shifts(value)
     outs = call.all_unmoved()
-    if value.masked or not isinstance(groups, int) or len(outs) > 1:
+    if not isinstance(groups, int) or len(outs) > 1:
         call.demand_unchanged(value)
     else:
         batch, channels, *grid = value.shape
@@ -110,7 +108,7 @@ def batch_norm(
         axes = [axis for axis in range(len(value.shape)) if axis != 1]
         # A shift moves the batch's mean, which the running mean stores: unseen here, seen by the next call in
         # evaluation.
-        if value.masked or call.read is None or any(call.read):
+        if call.read is None or any(call.read):
             call.demand_unchanged(value)  # a shift changes the statistics, which are read
         else:
             call.demand_constant(value.shift, axes)
@@ -152,7 +150,7 @@ def _frozen(
 ) -> Output:
     call.demand_unchanged(weight, mean, variance)
     value = call.without_data_shifts(value)
-    if variance is None or variance.known is None or (weight is not None and weight.known is None) or value.masked:
+    if variance is None or variance.known is None or (weight is not None and weight.known is None):
         call.demand_unchanged(value)
         return _scaled_shift(call, bias, 1)
     # With stored statistics (x - mean) / std * w + b is affine in x with known factors. The mean drops out of a shift.
@@ -180,10 +178,7 @@ def instance_norm(
     value = call.without_data_shifts(value)
     if not own and mean is not None:
         return _frozen(call, value, weight, bias, mean, variance, rest[1])
-    if value.masked:
-        call.demand_unchanged(value)
-    else:
-        call.demand_constant(value.shift, range(2, len(value.shape)))
+    call.demand_constant(value.shift, range(2, len(value.shape)))
     return _scaled_shift(call, bias, 1)
 
 
@@ -191,7 +186,7 @@ def instance_norm(
 def variance(call: OpCall, value: NodeValue, *args: object, **kwargs: object) -> list[Output]:
     """The variance is that of x - mean(x), in which a constant cancels. If the mean is a second output, nothing may shift."""
     dim = args[0] if args else kwargs.get("dim")
-    if value.masked or len(call.shapes) > 1 or isinstance(dim, bool | NodeValue):
+    if len(call.shapes) > 1 or isinstance(dim, bool | NodeValue):
         call.demand_unchanged(value)
         return call.all_unmoved()
     axes = list(range(len(value.shape))) if dim is None else [dim] if isinstance(dim, int) else list(dim)  # type: ignore[call-overload]

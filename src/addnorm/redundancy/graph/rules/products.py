@@ -10,7 +10,7 @@ from addnorm.redundancy.algebra.rank import null_space
 from addnorm.redundancy.graph.like_factors import Product, moves_last, of, shifts_of
 from addnorm.redundancy.graph.reshaping import permuted, selected
 from addnorm.redundancy.graph.rule import OpCall, rule
-from addnorm.redundancy.graph.rules.arithmetic import broadcast_data_shifts, new_origin
+from addnorm.redundancy.graph.rules.arithmetic import broadcast_data_shifts, new_origin, times_number
 from addnorm.redundancy.graph.shift import (
     EPS,
     LARGEST_MAP,
@@ -36,11 +36,6 @@ def contract(call: OpCall, a: NodeValue, la: Labels, b: NodeValue, lb: Labels, l
     data-dependent but, along axes that y does not have, constant where s is. If y's sum over the summed axis is known
     (the rows of a softmax) and s is constant along it, the shift is s.
     """
-    # Masked entries meet others in a sum, in which nothing hides them.
-    for value in (a, b):
-        if value.masked and value.moves:
-            call.demand_unchanged(a, b)
-            return call.unmoved()
     if a.known is not None and not a.moves and b.known is None:
         return _known(call, b, lb, a.known, la, lo)
     if b.known is not None and not b.moves:
@@ -242,16 +237,14 @@ def _with_bias(call: OpCall, product: Output, bias: NodeValue | None, factor: fl
         return product
     if not factor:
         return product
-    data_shifts = (
-        *product.data_shifts,
-        *broadcast_data_shifts(bias.data_shifts, len(call.shape), call.shape, bias.shape),
-    )
+    added = broadcast_data_shifts(bias.data_shifts, len(call.shape), call.shape, bias.shape)
+    data_shifts = (*product.data_shifts, *times_number(added, factor))
     sums = {}
     if bias.known is not None:
-        added = bias.known.to(torch.float64) * factor
-        sums = {axis: total + _total(added, axis, call.shape) for axis, total in product.sums.items()}
+        known = bias.known.to(torch.float64) * factor
+        sums = {axis: total + _total(known, axis, call.shape) for axis, total in product.sums.items()}
     shift = plus(call.current(product.shift), bias.shift, call.shape, factor)
-    return Output(shift, data_shifts, sums, masked=bias.masked)
+    return Output(shift, data_shifts, sums)
 
 
 def _total(added: torch.Tensor, axis: int, shape: tuple[int, ...]) -> torch.Tensor:
@@ -264,10 +257,8 @@ def addmm(
 ) -> Output:
     """beta (c + t) + alpha (a + s) b."""
     product = contract(call, a, *_paired(matmul_labels(a.shape, b.shape), b))
-    scaled_product = Output(scaled(product.shift, float(alpha)), product.data_shifts)
-    if not alpha:
-        scaled_product = Output(zero_shift(call.shape))
-    return _with_bias(call, scaled_product, bias, float(beta))
+    made = Output(scaled(product.shift, float(alpha)), times_number(product.data_shifts, float(alpha)))
+    return _with_bias(call, made, bias, float(beta))
 
 
 @rule("bilinear")

@@ -7,7 +7,7 @@ from math import inf
 import torch
 
 from addnorm.redundancy.graph.operation_groups import COPIES, PERMUTING, VIEWS
-from addnorm.redundancy.graph.reshaping import concatenated, groups, kept_axes, permuted, reshaped, selected
+from addnorm.redundancy.graph.reshaping import axes_after, concatenated, groups, kept_axes, permuted, reshaped, selected
 from addnorm.redundancy.graph.rule import OpCall, rule
 from addnorm.redundancy.graph.rules.arithmetic import HIDDEN, merged
 from addnorm.redundancy.graph.shift import Shift, broadcast, mapped, zero_shift
@@ -68,7 +68,7 @@ def _same(dims: int) -> dict[int, int]:
     return {axis: axis for axis in range(dims)}
 
 
-@rule(*VIEWS)
+@rule(*VIEWS, masks=True)
 def view(call: OpCall, value: NodeValue, *args: object, **__: object) -> Output:
     """The same numbers in the same order have the same shifts in the same order.
 
@@ -101,12 +101,10 @@ def _regrouped(given: DataShift, seen: DataShift, old: tuple[int, ...], new: tup
     return replace(seen, source=source, axes=axes, product=product)
 
 
-@rule(*PERMUTING)
+@rule(*PERMUTING, masks=True)
 def permute(call: OpCall, value: NodeValue, *args: object, **kwargs: object) -> Output:
-    """The same numbers with permuted axes; the permutation is read from a tensor with distinct sizes."""
-    # Sizes 2, 3, 4, … identify the axes after any way to permute.
-    probe = torch.empty(tuple(range(2, 2 + len(value.shape))), device="meta")
-    order = [size - 2 for size in call.target(probe, *args, **kwargs).shape]
+    """The same numbers with permuted axes."""
+    order = axes_after(call.target, len(value.shape), *args, **kwargs)
     axes = {old: new for new, old in enumerate(order)}
     step = ("permute", *order)
     return rearranged(
@@ -114,7 +112,7 @@ def permute(call: OpCall, value: NodeValue, *args: object, **kwargs: object) -> 
     )
 
 
-@rule(*COPIES)
+@rule(*COPIES, masks=True)
 def copy(call: OpCall, value: NodeValue, *args: object, **__: object) -> Output:
     """The same numbers: a cast to another floating-point type counts as exact; a value cast to integers must not shift."""
     if not call.floating:
@@ -123,7 +121,7 @@ def copy(call: OpCall, value: NodeValue, *args: object, **__: object) -> Output:
     return Output(value.shift, value.data_shifts, value.sums, value.masked, value.plane)
 
 
-@rule("expand", "expand_as", "broadcast_to")
+@rule("expand", "expand_as", "broadcast_to", masks=True)
 def expand(call: OpCall, value: NodeValue, *_: object, **__: object) -> Output:
     """Copies along new or unit axes, along which the shift is constant."""
     more = len(call.shape) - len(value.shape)
@@ -134,7 +132,7 @@ def expand(call: OpCall, value: NodeValue, *_: object, **__: object) -> Output:
     )
 
 
-@rule("copy")
+@rule("copy", masks=True)
 def overwrite(call: OpCall, value: NodeValue, source: NodeValue, *_: object, **__: object) -> Output | list[Output]:
     """The previous numbers are overwritten: numbers and shift are those of the source, broadcast."""
     if not call.floating:
@@ -194,7 +192,7 @@ def unread_rows_move_with_read_ones(call: OpCall, shift: Shift, axis: int, read:
     return call.current(shift)
 
 
-@rule("slice", "narrow")
+@rule("slice", "narrow", masks=True)
 def slice_(call: OpCall, value: NodeValue, dim: int = 0, *args: object, **kwargs: object) -> Output:
     """A range of entries of one axis."""
     entries = torch.arange(value.shape[dim])
@@ -208,26 +206,29 @@ def slice_(call: OpCall, value: NodeValue, dim: int = 0, *args: object, **kwargs
     return _pick(call, value, dim, taken)
 
 
-@rule("select")
+@rule("select", masks=True)
 def select(call: OpCall, value: NodeValue, dim: int, index: int) -> Output:
     """One entry of one axis, which is removed."""
     return _pick(call, value, dim, torch.tensor([index % value.shape[dim]]), drop=True)
 
 
-@rule("split", "split_with_sizes", "chunk", "tensor_split", "unsafe_split", "unsafe_chunk", "unsafe_split_with_sizes")
+@rule(
+    *("split", "split_with_sizes", "chunk", "tensor_split", "unsafe_split", "unsafe_chunk", "unsafe_split_with_sizes"),
+    masks=True,
+)
 def split(call: OpCall, value: NodeValue, sizes: object, dim: int = 0) -> list[Output]:
     """Several ranges of entries of one axis."""
     parts = call.target(torch.arange(value.shape[dim]), sizes, 0)
     return [_pick(call, value, dim, part, at) for at, part in enumerate(parts)]
 
 
-@rule("unbind")
+@rule("unbind", masks=True)
 def unbind(call: OpCall, value: NodeValue, dim: int = 0) -> list[Output]:
     """Each entry of one axis as an output of its own."""
     return [_pick(call, value, dim, torch.tensor([at]), at, drop=True) for at in range(value.shape[dim])]
 
 
-@rule("index_select", axial=True)
+@rule("index_select", axial=True, masks=True)
 def index_select(call: OpCall, value: NodeValue, dim: int, index: NodeValue) -> Output:
     """Known entries of one axis; if the index is data, the shift must be the same for all entries."""
     if index.known is not None:
@@ -258,7 +259,7 @@ def mapped_by_target(
     return Output(mapped(value.shift, lambda each: call.target(each, *args, **(kwargs or {})), call.shape, gain))
 
 
-@rule("cat", "stack")
+@rule("cat", "stack", masks=True)
 def cat(call: OpCall, values: Sequence[NodeValue], dim: int = 0) -> Output:
     """Each part keeps its own shift; along the concatenated axis the shift is constant only if all parts have the same."""
     dims = len(call.shape)
@@ -300,7 +301,7 @@ def slice_scatter(
     taken = call.target(torch.zeros(value.shape[axis]), torch.ones(() if one else (size,)), 0, *args, **kwargs)
     indices = torch.nonzero(taken).flatten()
     first, last = (int(indices[0]), int(indices[-1]) + 1) if len(indices) else (0, 0)
-    if last - first != size or value.masked or source.masked:
+    if last - first != size:
         call.demand_unchanged(value, source)
         return call.unmoved()
     placed = reshaped(source.shift, (*value.shape[:axis], size, *value.shape[axis + 1 :]))
@@ -316,7 +317,7 @@ def slice_scatter(
     return Output(concatenated([part for part in parts if part.shape[axis]], axis), data_shifts)
 
 
-@rule("repeat", "repeat_interleave", "tile")
+@rule("repeat", "repeat_interleave", "tile", masks=True)
 def repeat(call: OpCall, value: NodeValue, *args: object, **kwargs: object) -> Output:
     """Copies: the origin of each output entry is determined by repeating the indices of the entries."""
     if len(value.shape) == 0 or any(isinstance(each, NodeValue) for each in values_in(args)):
@@ -350,7 +351,7 @@ def _repeated(given: DataShift, lifted: tuple[int, ...], shape: tuple[int, ...],
     return replace(given, axes=kept)
 
 
-@rule("constant_pad_nd", "pad", always=True)
+@rule("constant_pad_nd", "pad", always=True, masks=True)
 def pad(call: OpCall, value: NodeValue, padding: Sequence[int], *args: object, **_: object) -> Output:
     """New entries do not shift, the others keep their shift. Entries of at most -1e4 have no weight in a softmax."""
     if call.op == "pad" and args and args[0] not in ("constant", None):

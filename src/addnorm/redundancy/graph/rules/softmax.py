@@ -14,7 +14,7 @@ from addnorm.redundancy.graph.shift import Shift, broadcast, zero_shift
 from addnorm.redundancy.graph.value import Mask, NodeValue, Output
 
 
-@rule(*SOFTMAXES, always=True, axial=True)
+@rule(*SOFTMAXES, always=True, axial=True, masks=True)
 def softmax(call: OpCall, value: NodeValue, dim: int, *_: object, **__: object) -> Output:
     """softmax(x + c 1) = softmax(x), so a shift that is constant along the axis has no effect; the rows sum to one."""
     # Hidden entries keep weight zero whatever they hold, so only those that are seen must shift alike; entries with
@@ -32,19 +32,15 @@ def softmax(call: OpCall, value: NodeValue, dim: int, *_: object, **__: object) 
 
 @rule(*LOG_SOFTMAXES, axial=True)
 def log_softmax(call: OpCall, value: NodeValue, dim: int, *_: object, **__: object) -> Output:
-    """log_softmax(x + c 1) = log_softmax(x). Masked entries would shift relative to the others, so a masked value must
-    not shift."""
-    if value.masked or not call.is_trivial(value, dim):
-        call.demand_unchanged(value) if value.masked else call.demand_constant_value(value, [dim])
+    """log_softmax(x + c 1) = log_softmax(x)."""
+    if not call.is_trivial(value, dim):
+        call.demand_constant_value(value, [dim])
     return call.unmoved()
 
 
 @rule("logsumexp", axial=True)
 def logsumexp(call: OpCall, value: NodeValue, dim: list[int], keepdim: bool = False) -> Output:
     """logsumexp(x + c 1) = logsumexp(x) + c."""
-    if value.masked:
-        call.demand_unchanged(value)
-        return call.unmoved()
     value = call.demand_constant_value(call.without_data_shifts(value), dim)
     return Output(first_entries(value.shift, dim, call.shape))
 
@@ -64,11 +60,11 @@ def cross_entropy(
     log_softmax."""
     call.demand_unchanged(target, weight)
     classes = 0 if len(value.shape) == 1 else 1
-    call.demand_unchanged(value) if value.masked else call.demand_constant_value(value, [classes])
+    call.demand_constant_value(value, [classes])
     return call.unmoved()
 
 
-@rule("amax", "max", "topk", "sort", "amin", "min", "argmax", "argmin", "argsort", "cummax", axial=True)
+@rule("amax", "max", "topk", "sort", "amin", "min", "argmax", "argmin", "argsort", "cummax", axial=True, masks=True)
 def largest(call: OpCall, value: NodeValue, *args: object, **kwargs: object) -> list[Output]:
     """max(x + c 1) = max(x) + c, and the indices stay. With two operands or without an axis nothing may shift."""
     dim = (
@@ -107,7 +103,7 @@ def largest(call: OpCall, value: NodeValue, *args: object, **kwargs: object) -> 
     return outs
 
 
-@rule("eq", "ne", "gt", "ge", "lt", "le", "isinf", "isneginf", "isposinf", "isfinite", "isnan")
+@rule("eq", "ne", "gt", "ge", "lt", "le", "isinf", "isneginf", "isposinf", "isfinite", "isnan", masks=True)
 def compare(call: OpCall, value: NodeValue, *others: object) -> Output:
     """A comparison with infinity does not change under finite shifts, and one of two values does not if both shift alike.
 
