@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 import addnorm
+from addnorm.redundancy.execution.operation_names import COPIES, LOG_SOFTMAXES, PERMUTING, SOFTMAXES, VIEWS
 from addnorm.redundancy.graph import rule
 from addnorm.redundancy.graph.export import _FIRST_NAMES, export
-from addnorm.redundancy.graph.operation_groups import COPIES, LOG_SOFTMAXES, PERMUTING, SOFTMAXES, VIEWS
 from addnorm.redundancy.graph.read_entries import read_entries
 from addnorm.symmetry.actions import call
 

@@ -200,6 +200,7 @@ def symmetries(
             observe=observe,
             training=training,
             null=space.basis,
+            unread=space.unread,
             columns=columns,
         ),
     )
@@ -264,9 +265,8 @@ def _confirmed(
     moves = tangents.abs().max(0).values > 0 if tangents.shape[1] else torch.zeros(0, dtype=torch.bool)
     effect = effects(derivative.matrix, tangents)
     kept = []
-    for at, direction in enumerate(made.directions):
-        if not bool(moves[at]):
-            continue
+    for at in torch.nonzero(moves).flatten().tolist():
+        direction = made.directions[at]
         if float(effect[at]) < CLAIM:
             kept.append(direction)
         else:
@@ -290,11 +290,11 @@ def _carried(
     step = max(1, -(-len(directions) // _MOST_MOVES))
     comparison = Comparison.of(point, cases, observe)
     weights = {name: each.detach() for name, each in point.named_parameters()}
-    kept = []
+    kept, families = [], [each.family for each in directions]
     for at, direction in enumerate(directions):
         if at % 25 == 0:
             progress("finite moves", at, len(directions))
-        if at % step == 0:
+        if families[:at].count(direction.family) % step == 0:
             difference = comparison.moved(made.propagation, weights, direction, 0.3)[1]
             if not difference < SAME:
                 tangent = made.tangents((direction,))[:, 0]
@@ -303,7 +303,7 @@ def _carried(
                 continue
         kept.append(direction)
     if step > 1:
-        notes.append(f"every direction was confirmed to first order, and one of {step} by a finite move")
+        notes.append(f"every direction was confirmed to first order, one of {step} in every family by a finite move")
     return tuple(kept)
 
 

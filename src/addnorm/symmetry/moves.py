@@ -195,10 +195,10 @@ class Comparison:
         parameters = dict(self.model.named_parameters())
         before = {name: parameters[name].detach().clone() for name in weights}
         try:
-            with torch.no_grad(), Float64Mode():
+            with torch.no_grad():
                 for name, each in weights.items():
                     parameters[name].copy_(each)
-                return tuple(flat_outputs(self.model, self.inputs, self.observe, None))
+                return tuple(flat_outputs(self.model, self.inputs, self.observe, Float64Mode()))
         finally:
             with torch.no_grad():
                 for name, each in before.items():

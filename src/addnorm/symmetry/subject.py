@@ -37,6 +37,8 @@ class Subject:
     training: bool
     null: Tensor
     """float64[column, direction]: a basis of the numerical null space."""
+    unread: Tensor
+    """bool[column]: numbers that no output reads."""
     columns: Mapping[str, slice]
     _known: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
@@ -48,7 +50,8 @@ class Subject:
         if not names:
             return 0
         rows = torch.cat([self.null[self.columns[name]] for name in names])
-        return len(rows) - moved_numbers(rows)
+        unread = sum(int(self.unread[self.columns[name]].sum()) for name in names)
+        return len(rows) - unread - moved_numbers(rows)
 
     def move(self, family: str, index: int, amount: float) -> tuple[nn.Module, float]:
         """See `Symmetries.move`."""

@@ -24,7 +24,7 @@ from torch.utils._pytree import tree_leaves
 from addnorm.redundancy.execution.copies import device_of
 from addnorm.redundancy.execution.inputs import bind, cloned
 from addnorm.redundancy.execution.memory import model_bytes, rewrite_bytes
-from addnorm.redundancy.execution.parameter_uses import name_of
+from addnorm.redundancy.execution.operation_names import name_of
 
 _FLOAT64 = 8
 _COUNTED = 1024

@@ -17,9 +17,7 @@ from addnorm.redundancy.execution.copies import call_on, in_type
 from addnorm.redundancy.execution.float64 import Float64Mode
 from addnorm.redundancy.execution.inputs import Inputs, cloned
 from addnorm.redundancy.execution.observation import Observe
-
-_MASKED = -1e4
-"""Largest entry that counts as masked."""
+from addnorm.redundancy.execution.operation_names import MASKED
 
 
 @dataclass
@@ -168,7 +166,7 @@ def _rows_in_turn(leaf: Tensor, rows: int, generator: torch.Generator, start: in
 
 
 def _is_mask(leaf: Tensor) -> bool:
-    return bool((leaf <= _MASKED).any()) or bool(((leaf == 0) | (leaf == 1)).all())
+    return bool((leaf <= MASKED).any()) or bool(((leaf == 0) | (leaf == 1)).all())
 
 
 def _resize(leaf: Tensor, dim: int, old: int, size: int) -> Tensor:

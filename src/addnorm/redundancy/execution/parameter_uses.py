@@ -14,6 +14,7 @@ from addnorm.redundancy.execution.affine import is_affine
 from addnorm.redundancy.execution.checks import failed_call
 from addnorm.redundancy.execution.copies import plain_copy
 from addnorm.redundancy.execution.inputs import Inputs, cloned
+from addnorm.redundancy.execution.operation_names import name_of
 
 UseKind = Literal["added", "nonlinearly added", "looked up", "joined", "other"]
 
@@ -243,11 +244,6 @@ def _constant_enough(shape: Sequence[int], out: Sequence[int]) -> bool:
     if len(out) < 3 or sum(size > 1 for size in padded) <= 1:
         return True
     return padded[0] == 1 and sum(size == 1 for size in padded) >= 2
-
-
-def name_of(func: Any) -> str:
-    """Name of an operation without its overload, or of one that takes functions."""
-    return str(func.overloadpacket.__name__ if isinstance(func, torch._ops.OpOverload) else func.name())
 
 
 def parameter_uses(model: nn.Module, inputs: Inputs) -> dict[str, tuple[ParameterUse, ...]]:

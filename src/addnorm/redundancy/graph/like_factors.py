@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import fx
 
+from addnorm.redundancy.execution.operation_names import COPIES, PERMUTING
 from addnorm.redundancy.graph.linear_images import Image
-from addnorm.redundancy.graph.operation_groups import COPIES, PERMUTING
 from addnorm.redundancy.graph.reshaping import axes_after, permuted, reshaped, selected
 from addnorm.redundancy.graph.shift import Shift, add, broadcast, scaled
 
@@ -95,14 +95,14 @@ def multiple(op: str, target: Any, args: Any, shape: tuple[int, ...]) -> Multipl
         return of(tensors[0])
     if op not in _SCALING or not tensors or len(args) > 2:
         return None
-    data = [each for each in tensors if _number(each) is None]
+    data = [each for each in tensors if number_of(each) is None]
     # Of x + x both operands are data. A broadcast result has entries that the value does not have in this order.
     if len(data) != 1 or data[0].shape != shape:
         return None
     given, first = of(data[0]), args[0] is data[0]
     if op == "neg":
         return replace(given, scale=-given.scale, offset=-given.offset)
-    number = _number(args[1] if first else args[0]) if len(args) == 2 else None
+    number = number_of(args[1] if first else args[0]) if len(args) == 2 else None
     if number is None or not isfinite(number):
         return None
     if op in ("mul", "div"):
@@ -160,7 +160,7 @@ def node_names(nodes: Iterable[fx.Node]) -> NodeNames:
     return NodeNames(names, frozenset(name for name, count in readers.items() if count > 1))
 
 
-def _number(value: Any) -> float | None:
+def number_of(value: Any) -> float | None:
     """The number, if it is a single known one that does not shift."""
     if isinstance(value, int | float):
         return float(value)

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from addnorm.redundancy.graph.operation_groups import COPIES, PERMUTING, VIEWS
+from addnorm.redundancy.execution.operation_names import COPIES, PERMUTING, VIEWS
 from addnorm.redundancy.graph.reshaping import axes_after, concatenated, kept_axes, permuted, reshaped
 from addnorm.redundancy.graph.shift import (
     DenseTerm,
@@ -60,7 +60,7 @@ def image(op: str, args: Any, shape: tuple[int, ...], target: Any) -> Image | No
     given = value.image
     if given is None:
         return None
-    if op in VIEWS and not any(isinstance(each, torch.dtype) for each in args[1:]):
+    if op in VIEWS:
         return _moved(given, kept_axes(value.shape, shape), lambda each: reshaped(each, shape))
     if op in PERMUTING:
         order = axes_after(target, len(value.shape), *args[1:])

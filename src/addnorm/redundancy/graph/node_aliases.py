@@ -7,23 +7,15 @@ way, an axis that was flattened for the buffer is an axis again after it.
 
 import operator
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import fx
 
-from addnorm.redundancy.graph.operation_groups import COPIES, VIEWS
+from addnorm.redundancy.execution.operation_names import COPIES, VIEWS, name_of
 
 Range = tuple[int, int, int]
 """Axis, first entry, entry after the last."""
-
-
-def name_of(target: Any) -> str:
-    """Return an operation's name without its overload. One of another library keeps its namespace: `mine::softmax` need not be
-    torch's softmax."""
-    packet = getattr(target, "overloadpacket", target)
-    name, library = str(getattr(packet, "__name__", packet)), getattr(target, "namespace", "aten")
-    return name if library in ("aten", "prims", "prim", "higher_order") else f"{library}::{name}"
 
 
 class NodeAliases:

@@ -8,14 +8,12 @@ of data are replaced: rows of a parameter that short inputs do not read are read
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from math import prod
 from typing import Any
 
 import torch
 from torch import fx
 
-from addnorm.redundancy.graph.node_aliases import name_of
-from addnorm.redundancy.graph.operation_groups import COPIES, LOG_SOFTMAXES, PERMUTING, SOFTMAXES, VIEWS
+from addnorm.redundancy.execution.operation_names import COPIES, LOG_SOFTMAXES, PERMUTING, SOFTMAXES, VIEWS, name_of
 from addnorm.redundancy.graph.reshaping import axes_after, kept_axes, selected
 from addnorm.redundancy.graph.shift import DenseTerm, Shift, reduce_equal
 from addnorm.redundancy.graph.value import DataShift, NodeValue
@@ -147,8 +145,6 @@ def _placed(node: fx.Node, read: Entries) -> dict[fx.Node, Entries]:
     if op in COPIES:
         return {first: read}
     if op in VIEWS:
-        if prod(own) != prod(shape):  # the same bits as another type
-            return {}
         kept = {new: old for old, new in kept_axes(own, shape).items()}
         return {first: {kept[axis]: mask for axis, mask in read.items() if axis in kept}}
     if op in PERMUTING:

@@ -8,8 +8,7 @@ weight that makes it, through operations that keep every axis.
 import torch
 from torch import fx
 
-from addnorm.redundancy.graph.node_aliases import name_of
-from addnorm.redundancy.graph.operation_groups import COPIES
+from addnorm.redundancy.execution.operation_names import COPIES, name_of
 
 _KEEPING = COPIES | {
     "add", "sub", "rsub", "mul", "div", "neg", "dropout", "native_dropout", "tanh", "relu", "gelu", "silu", "sigmoid", "exp",

@@ -273,8 +273,9 @@ def evaluated(target: Any, args: Any, kwargs: Any, inputs: list[NodeValue]) -> l
         shape = torch.zeros((), dtype=torch.float64).expand(args[0].shape)
         args = (NodeValue(args[0].shape, args[0].shift, shape), *args[1:])
         inputs = [*values_in(args), *values_in(kwargs)]
-    random = torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
-    if random or not isinstance(target, torch._ops.OpOverload) or any(value.known is None for value in inputs):
+    # Random numbers are not known, nor the bits of a type that float64 stands for.
+    unknown = torch.Tag.nondeterministic_seeded in getattr(target, "tags", ()) or target is torch.ops.aten.view.dtype
+    if unknown or not isinstance(target, torch._ops.OpOverload) or any(value.known is None for value in inputs):
         return None
     # Results of constants alone are computed in the model's own types, including rounding; results of weights in float64.
     exact = any(value.known is not None and value.known.dtype == torch.float64 for value in inputs)

@@ -8,13 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from addnorm.redundancy.execution.operation_names import name_of
 from addnorm.symmetry.actions.system import NoRule, System
 from addnorm.symmetry.actions.values import Fixed, State, Value, Weight
-
-
-def operation(target: object) -> str:
-    """The name of a graph's operation without the overload, such as `add`; empty for most Python functions."""
-    return (*str(target).split("."), "")[1]
 
 
 @dataclass(frozen=True)
@@ -54,7 +50,7 @@ class Call:
     @property
     def name(self) -> str:
         """The operation's name without the overload."""
-        return operation(self.target)
+        return name_of(self.target)
 
     def operand(self, name: str) -> Operand:
         """Return a tensor argument; a Python number is a constant tensor.

@@ -24,8 +24,8 @@ from torch import Tensor, fx
 
 from addnorm.redundancy.execution.fresh_inputs import InputTemplate
 from addnorm.redundancy.execution.inputs import Inputs
+from addnorm.redundancy.execution.operation_names import name_of
 from addnorm.redundancy.graph.export import Program
-from addnorm.symmetry.actions.call import operation
 from addnorm.symmetry.actions.equations import Ids, Numbers, null_basis, sparse_basis
 from addnorm.symmetry.actions.rules.shapes import REORDERING
 
@@ -135,7 +135,7 @@ def rows_together(program: Program, given: Sequence[Given], computed: Computed) 
 
 def _places(program: Program, given: Given, computed: Computed) -> dict[fx.Node, Tensor]:
     """The row that every look-up reads at every place."""
-    look_ups = [node for node in program.nodes if operation(node.target) == "embedding"]
+    look_ups = [node for node in program.nodes if name_of(node.target) == "embedding"]
     needed, numbers = set[fx.Node](), dict[fx.Node, Any]()
     waiting = [each.args[1] for each in look_ups]
     while waiting:
@@ -154,10 +154,10 @@ def _followed(program: Program, look_up: fx.Node, places: Tensor, computed: Comp
     node = end = look_up
     rows = made = places.double()[..., None].expand(*places.shape, size_of(look_up, 1))
     while (user := _only_reader(program, node)) is not None:
-        if operation(user.target) == "add" and len(user.all_input_nodes) == 2 and not user.kwargs:
+        if name_of(user.target) == "add" and len(user.all_input_nodes) == 2 and not user.kwargs:
             end, rows = user, made.expand(user.meta["val"].shape)
             made = rows
-        elif operation(user.target) in _KEEPING_VECTORS and user.all_input_nodes == [node]:
+        elif name_of(user.target) in _KEEPING_VECTORS and user.all_input_nodes == [node]:
             made = computed(user, {node: made})
             if made.shape[-1] != size_of(look_up, 1) or not bool((made == made[..., :1]).all()):
                 break
@@ -174,7 +174,7 @@ def _only_reader(program: Program, node: fx.Node) -> fx.Node | None:
 
 def _terms(program: Program, node: fx.Node) -> int:
     """The number of summands that a sum has, each itself none."""
-    name, read = operation(node.target), node.all_input_nodes
+    name, read = name_of(node.target), node.all_input_nodes
     if name == "add" and len(read) == 2 and not node.kwargs:
         return sum(_terms(program, each) for each in read)
     return _terms(program, read[0]) if name in _KEEPING_VECTORS and len(read) == 1 else 1
@@ -183,9 +183,9 @@ def _terms(program: Program, node: fx.Node) -> int:
 def _is_normed(program: Program, node: fx.Node) -> bool:
     """True if a norm of the whole vectors reads a value, and nothing else does."""
     while (user := _only_reader(program, node)) is not None:
-        if operation(user.target) in _NORMS:
+        if name_of(user.target) in _NORMS:
             return user.args[0] is node and list(user.args[1]) == list(node.meta["val"].shape[-1:])  # type: ignore[arg-type]
-        if operation(user.target) not in _KEEPING_VECTORS:
+        if name_of(user.target) not in _KEEPING_VECTORS:
             return False
         node = user
     return False

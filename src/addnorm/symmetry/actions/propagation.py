@@ -16,10 +16,10 @@ from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_leaves
 
 from addnorm.redundancy.execution.inputs import Inputs
+from addnorm.redundancy.execution.operation_names import SOFTMAXES, name_of
 from addnorm.redundancy.graph.export import Program, source_of
-from addnorm.redundancy.graph.operation_groups import SOFTMAXES
 from addnorm.symmetry.actions import rules as _rules  # noqa: F401 - registers the rules
-from addnorm.symmetry.actions.call import RULES, Call, Operand, operation
+from addnorm.symmetry.actions.call import RULES, Call, Operand
 from addnorm.symmetry.actions.equations import ZERO, Ids
 from addnorm.symmetry.actions.look_ups import RowsTogether, rows_together, size_of
 from addnorm.symmetry.actions.reading import unread_directions
@@ -184,7 +184,7 @@ def _read_by_softmax_alone(program: Program) -> set[fx.Node]:
 
 
 def _name(node: fx.Node) -> str:
-    return "getitem" if node.target is operator.getitem else operation(node.target)
+    return "getitem" if node.target is operator.getitem else name_of(node.target)
 
 
 def _placeholder(
@@ -230,6 +230,8 @@ def _computed(node: fx.Node, numbers: Mapping[fx.Node, Any]) -> Any:
 
     arguments = fx.node.map_aggregate(node.args, plain)
     keywords = fx.node.map_aggregate(node.kwargs, plain)
+    if _name(node) == "view.dtype":  # the bits are those of the model's own type
+        arguments = arguments[0].to(node.args[0].meta["val"].dtype), node.args[1]  # type: ignore[union-attr]
     target: Any = _AT_ANY_STRIDE.get(node.target, node.target)
     if target is torch.ops.aten.copy.default:  # the functional form has no derivative
         given: Any = arguments

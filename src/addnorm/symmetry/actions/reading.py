@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor, fx
 
+from addnorm.redundancy.execution.operation_names import name_of
 from addnorm.redundancy.graph.export import Program
-from addnorm.symmetry.actions.call import operation
 from addnorm.symmetry.actions.equations import Numbers
 
 MAPS = frozenset({"linear", "addmm", "mm", "matmul", "einsum", "embedding", "conv1d", "conv2d", "convolution"})
@@ -48,7 +48,7 @@ def unread_directions(
                 numbers[node] = given(node)
                 continue
             made = computed(node, numbers)
-            if operation(node.target) in MAPS and made.is_floating_point():
+            if name_of(node.target) in MAPS and made.is_floating_point():
                 written[node] = made.requires_grad_()
                 made = made.clone()  # what follows may change it in place
             numbers[node] = made
@@ -70,7 +70,7 @@ def unread_directions(
                 return {}
             for node, each in zip(written, gradients, strict=True):
                 if each is not None:
-                    last = each.movedim(1, -1) if operation(node.target) in _CHANNELS_SECOND else each
+                    last = each.movedim(1, -1) if name_of(node.target) in _CHANNELS_SECOND else each
                     rows[node].append(last.reshape(-1, last.shape[-1]))
     unread = {node: _null_directions(torch.cat(each)) for node, each in rows.items() if each}
     return {node: each for node, each in unread.items() if len(each)}

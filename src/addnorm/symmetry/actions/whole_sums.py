@@ -11,9 +11,8 @@ from typing import Any, cast
 import torch
 from torch import fx
 
+from addnorm.redundancy.execution.operation_names import COPIES, name_of
 from addnorm.redundancy.graph.export import Program
-from addnorm.redundancy.graph.operation_groups import COPIES
-from addnorm.symmetry.actions.call import operation
 from addnorm.symmetry.actions.rewriting import inserted, put_in_place, rewritten
 from addnorm.symmetry.actions.rules.shapes import INDEXING
 
@@ -40,7 +39,7 @@ def with_joined_maps(program: Program) -> Program:
         """The maps that make a node of what they read; of a node that no map makes, the node itself."""
         if not isinstance(node, fx.Node) or node in observed or len(node.users) != 1:
             return _Chain(node)
-        name, given = operation(node.target), cast("tuple[Any, ...]", node.args)
+        name, given = name_of(node.target), cast("tuple[Any, ...]", node.args)
         if name == "linear" and given[1] in weights and set(given[2:]) <= {None, *weights}:
             made, matrix, shift = chain(given[0]), given[1], (*given, None)[2]
         elif name in ("matmul", "mm") and given[1] in weights and given[1].meta["val"].dim() == 2:
@@ -57,7 +56,7 @@ def with_joined_maps(program: Program) -> Program:
         return replace(made, matrices=(*made.matrices, matrix), transposed=is_transposed, shift=shift)
 
     for node in program.nodes:
-        if operation(node.target) != "add" or len(node.args) != 2 or node.kwargs:
+        if name_of(node.target) != "add" or len(node.args) != 2 or node.kwargs:
             continue
         one, other = (chain(each) for each in node.args)
         same = one.data is other.data and one.matrices and other.matrices and not (one.shift and other.shift)
@@ -75,8 +74,8 @@ def rotating_products(program: Program) -> set[fx.Node]:
     """The products of which a sum or difference joins two that hold numbers of one value, as a rotation of pairs does."""
     made: set[fx.Node] = set()
     for node in program.nodes:
-        if operation(node.target) in ("add", "sub"):
-            terms = [each for each in node.all_input_nodes if operation(each.target) == "mul"]
+        if name_of(node.target) in ("add", "sub"):
+            terms = [each for each in node.all_input_nodes if name_of(each.target) == "mul"]
             of = [{_source(factor) for factor in each.all_input_nodes} for each in terms]
             if len(terms) == 2 and {each for each in of[0] & of[1] if each.op == "call_function"}:
                 made.update(terms)
@@ -86,7 +85,7 @@ def rotating_products(program: Program) -> set[fx.Node]:
 def _source(node: fx.Node) -> fx.Node:
     """The value of which a node holds numbers in another order, or with another sign."""
     while True:
-        name = operation(node.target)
+        name = name_of(node.target)
         if name in ("cat", "stack"):
             sources = {_source(each) for each in node.all_input_nodes}
             if len(sources) != 1:

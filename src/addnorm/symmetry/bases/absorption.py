@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from addnorm.redundancy.execution.operation_names import LOG_SOFTMAXES, SOFTMAXES
 from addnorm.redundancy.graph.export import Program
-from addnorm.redundancy.graph.operation_groups import LOG_SOFTMAXES, SOFTMAXES
 from addnorm.symmetry.actions.rules.shapes import REORDERING
 from addnorm.symmetry.bases.change import Weights
 from addnorm.symmetry.bases.graph import PASSING, Operations, is_equal, places_of

@@ -8,16 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from addnorm.redundancy.execution.operation_names import COPIES, LOG_SOFTMAXES, MASKED, SOFTMAXES, name_of
 from addnorm.redundancy.graph.export import Program
-from addnorm.redundancy.graph.operation_groups import COPIES, LOG_SOFTMAXES, SOFTMAXES
-from addnorm.symmetry.actions.call import operation
 from addnorm.symmetry.actions.rules.shapes import REORDERING
 from addnorm.symmetry.bases.change import Weights
 
 PASSING = COPIES | {"dropout"}
 """Operations that hand on their first argument."""
-_NEVER_CHOSEN = -1e4
-"""A mask's number up to this has probability zero beside ordinary scores; certificates compare outputs on the model's own."""
 
 
 class Operations:
@@ -47,7 +44,7 @@ class Operations:
     # what a node is
 
     def name(self, node: fx.Node) -> str:
-        return operation(node.target) if node.op == "call_function" else ""
+        return name_of(node.target) if node.op == "call_function" else ""
 
     def shape(self, node: fx.Node) -> tuple[int, ...]:
         value = node.meta.get("val")
@@ -163,7 +160,7 @@ class Operations:
             fill = given["value"]
         else:
             return False
-        return self._fill(fill) <= _NEVER_CHOSEN
+        return self._fill(fill) <= MASKED
 
     def _fill(self, given: Any) -> float:
         """The number that a mask puts in place of a score; NaN for what is not one number."""

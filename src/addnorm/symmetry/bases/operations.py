@@ -9,9 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor, fx
 
-from addnorm.symmetry.actions.call import operation
+from addnorm.redundancy.execution.operation_names import name_of
 from addnorm.symmetry.actions.rules.shapes import INDEXING
 from addnorm.symmetry.bases.channels import NOBODY, AxisUse, Gain, Ids, Requirements
+from addnorm.symmetry.bases.graph import arguments
 from addnorm.symmetry.bases.states import (
     Data,
     Entries,
@@ -30,13 +31,10 @@ class Maps:
 
     def __init__(self, given: Requirements, node: fx.Node, states: Mapping[fx.Node, Any]) -> None:
         self.given, self.node, self.states = given, node, states
-        self.name = operation(node.target)
-        schema = getattr(node.target, "_schema", None)
-        self.named: dict[str, Any] = {}
-        if schema is not None:
-            self.named = dict(zip((each.name for each in schema.arguments), node.args, strict=False)) | dict(
-                node.kwargs
-            )
+        self.name = name_of(node.target)
+        self.named = arguments(node)
+        self.unread: set[tuple[str, int | None]] = set()
+        """Axes of weights along which all that is read is multiplied by zero."""
         value = node.meta.get("val")
         self.shape = tuple(value.shape) if isinstance(value, Tensor) else ()
 
@@ -100,6 +98,10 @@ class Maps:
             self.given.uses.append(AxisUse(matrix.name, into, ids_of(channels).copy(), dual=True, power=power))
         elif not isinstance(state, Data):
             raise NoRequirement
+        elif state.value is not None and not bool(
+            state.value.any()
+        ):  # zeros, as at the start of a recurrence, read nothing
+            self.unread.add((matrix.name, into))
         made = self.given.fresh(size)
         self.given.uses.append(AxisUse(matrix.name, out, made, dual=False))
         return made
@@ -189,7 +191,7 @@ class Maps:
         return Entries(torch.where(first == NOBODY, second, first))
 
     def _quotient(self) -> Any:
-        if isinstance(self._of("other"), Entries | WeightAxes) or self.named.get("rounding_mode"):
+        if isinstance(self._of("other"), Entries | WeightAxes):
             raise NoRequirement
         return self._product()
 
@@ -247,7 +249,7 @@ class Maps:
             for each, made in zip((one, other), makers, strict=True)
         ]
         kept, still, maker = (first, second, makers[0]) if fixed[0] <= fixed[1] else (second, first, makers[1])
-        is_matrix = maker is not None and operation(maker.target) in ("linear", "mm", "addmm")
+        is_matrix = maker is not None and name_of(maker.target) in ("linear", "mm", "addmm")
         if not (is_matrix and one.plain and other.plain and self._exchanged(kept, still)):
             self.given.kind(ids_of(still.unique()), "still")
         if any(is_varying for is_varying in varies_along(of_one_token(still))):
@@ -270,7 +272,7 @@ class Maps:
     def _shape_before_copies(self, name: str) -> tuple[int, ...]:
         """The shape of an argument before its numbers were copied along axes, as a norm's length often is."""
         node: Any = self.named[name]
-        while isinstance(node, fx.Node) and operation(node.target) in ("expand", "broadcast_to"):
+        while isinstance(node, fx.Node) and name_of(node.target) in ("expand", "broadcast_to"):
             node = node.args[0]
         return tuple(node.meta["val"].shape) if isinstance(node, fx.Node) else ()
 
@@ -281,7 +283,7 @@ class Maps:
             parts = [each.args[1] for each in node.users if each.target is operator.getitem]
             if len(node.users) != 1 and not len(parts) == len(node.users) == len(set(parts)):
                 return None
-            if node.target is not operator.getitem and operation(node.target) not in INDEXING:
+            if node.target is not operator.getitem and name_of(node.target) not in INDEXING:
                 return node
             node = node.args[0]
 

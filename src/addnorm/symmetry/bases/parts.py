@@ -13,8 +13,8 @@ from typing import Any
 
 from torch import fx
 
+from addnorm.redundancy.execution.operation_names import name_of
 from addnorm.redundancy.graph.export import Program
-from addnorm.symmetry.actions.call import operation
 from addnorm.symmetry.bases.change import Weights
 from addnorm.symmetry.bases.graph import arguments
 
@@ -67,7 +67,7 @@ def _read(node: fx.Node, users: list[fx.Node]) -> dict[fx.Node, tuple[int, int]]
     read: dict[fx.Node, tuple[int, int]] = {}
     for user in users:
         given: dict[str, Any] = arguments(user)
-        name = operation(user.target)
+        name = name_of(user.target)
         if given.get("dim", 0) != 0 or given.get("step", 1) != 1:
             return {}
         if name in _SPLITS:

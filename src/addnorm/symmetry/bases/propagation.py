@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor, fx
 
+from addnorm.redundancy.execution.operation_names import LOG_SOFTMAXES, SOFTMAXES, name_of
 from addnorm.redundancy.graph.export import Program
-from addnorm.redundancy.graph.operation_groups import LOG_SOFTMAXES, SOFTMAXES
 from addnorm.redundancy.graph.reshaping import axes_after
-from addnorm.symmetry.actions.call import operation
+from addnorm.symmetry.actions.rules.pointwise import HOMOGENEOUS
 from addnorm.symmetry.actions.rules.routing import GROUPED
 from addnorm.symmetry.actions.rules.shapes import INDEXING
 from addnorm.symmetry.bases.channels import NOBODY, Requirements
@@ -37,7 +37,7 @@ from addnorm.symmetry.bases.states import (
 
 _ELEMENTWISE = frozenset(
     {"silu", "gelu", "sigmoid", "tanh", "exp", "softplus", "elu", "mish", "hardswish", "hardtanh", "erf", "sin", "cos"}
-    | {"clamp", "clamp_min", "clamp_max", "log", "pow", "abs"}
+    | {"clamp", "clamp_min", "clamp_max", "log", "pow"}
 )
 
 _RIGID = (
@@ -71,14 +71,15 @@ def cells(program: Program, stay: Collection[str] = ()) -> Cells:
             continue
         uses, gains = len(given.uses), len(given.gains)
         try:
-            states[node] = made = Operation(given, node, states).state()
+            operation = Operation(given, node, states)
+            states[node] = made = operation.state()
             if not isinstance(made, WeightAxes):
-                followed: set[Any] = {(use.parameter, use.axis) for use in given.uses[uses:]}
+                followed: set[Any] = operation.unread | {(use.parameter, use.axis) for use in given.uses[uses:]}
                 followed |= {(gain.parameter, gain.axis) for gain in given.gains[gains:]}
                 given.in_place |= _axes(node, states) - followed
         except NoRequirement:
             for each in node.all_input_nodes:
-                stop(given, states[each], is_unruled=operation(node.target) not in _RIGID)
+                stop(given, states[each], is_unruled=name_of(node.target) not in _RIGID)
             # What weights and constants make is a constant while the weights stay, such as angles of learned frequencies.
             read = [states[each] for each in node.all_input_nodes]
             is_constant = all(isinstance(each, WeightAxes) or getattr(each, "constant", False) for each in read)
@@ -92,7 +93,7 @@ def cells(program: Program, stay: Collection[str] = ()) -> Cells:
 
 def _axes(node: fx.Node, states: dict[fx.Node, Any]) -> set[tuple[str, int | None]]:
     """All axes of the weights whose numbers an operation reads: of some only the first argument's, and shapes of the others."""
-    read = node.all_input_nodes[: 1 if operation(node.target) in PASSING | INDEXING else None]
+    read = node.all_input_nodes[: 1 if name_of(node.target) in PASSING | INDEXING else None]
     weights = [states[each] for each in read if isinstance(states[each], WeightAxes)]
     return {(each.name, axis) for each in weights for axis in (*each.axes, each.experts)}
 
@@ -110,6 +111,8 @@ class Operation(Convolutions):
             whole: Any = self.states[self.node.args[0]]  # type: ignore[index]
             at: Any = self.node.args[1]
             return whole[at] if isinstance(whole, tuple) else whole
+        if self.name == "full" and not self.named["fill_value"]:
+            return Data(True, torch.zeros((), dtype=self.node.meta["val"].dtype).expand(self.shape))
         read = [self.states[each] for each in self.node.all_input_nodes]
         if all(isinstance(each, Data) for each in read):
             made, constant = still(self.node), all(each.constant for each in read)
@@ -127,7 +130,7 @@ class Operation(Convolutions):
             "neg": lambda: replace(self._entries("self"), plain=False),
             "view_as_complex": lambda: self._entries("self"),  # the axis of both parts stays in the state
             "view_as_real": lambda: self._entries("self"),
-            "relu": self._relu,
+            **dict.fromkeys(HOMOGENEOUS, self._relu),
             "square": lambda: replace(self._entries("self"), squared=True),
             "mean": self._reduced,
             "sum": self._reduced,

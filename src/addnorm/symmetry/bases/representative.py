@@ -302,7 +302,7 @@ def equal_up_to(model: nn.Module, other: nn.Module, inputs: Any, *, observe: Obs
         InputError: they have different parameters, or cannot be analysed.
     """
     freedom, _ = _analysed(model, inputs, observe, other)
-    _analysed(other, inputs, observe)
+    check_model(other)
     weights, others = _in_float64(model), _in_float64(other)
     if {name: each.shape for name, each in weights.items()} != {name: each.shape for name, each in others.items()}:
         raise InputError(

@@ -17,8 +17,8 @@ from addnorm.redundancy.execution.copies import copy_of
 from addnorm.redundancy.execution.fresh_inputs import InputTemplate, accepts, cast, like
 from addnorm.redundancy.execution.inputs import Inputs
 from addnorm.redundancy.execution.observation import Observe
+from addnorm.redundancy.execution.operation_names import name_of
 from addnorm.redundancy.graph.export import Program
-from addnorm.symmetry.actions.call import operation
 from addnorm.symmetry.actions.equations import Numbers
 from addnorm.symmetry.actions.look_ups import inputs_by_rows
 from addnorm.symmetry.actions.propagation import rows_read_together
@@ -58,7 +58,7 @@ class TradedRows:
 def traded_rows(program: Program, model: nn.Module, inputs: Inputs, observe: Observe) -> list[TradedRows]:
     """Return what may be traded in every sum of look-ups; nothing of a model on the meta device, which reads no rows."""
     held = (*model.parameters(), *model.buffers())
-    look_ups = [node for node in program.nodes if operation(node.target) == "embedding"]
+    look_ups = [node for node in program.nodes if name_of(node.target) == "embedding"]
     if len(look_ups) < 2 or any(each.is_meta for each in held):
         return []
     copied = copy_of(model, torch.float64).eval()

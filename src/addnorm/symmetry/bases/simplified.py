@@ -19,8 +19,8 @@ from typing import Any
 import torch
 from torch import fx
 
+from addnorm.redundancy.execution.operation_names import name_of
 from addnorm.redundancy.graph.export import Program
-from addnorm.symmetry.actions.call import operation
 from addnorm.symmetry.actions.rewriting import inserted, put_in_place, rewritten
 from addnorm.symmetry.actions.rules.einsum import letters_of
 from addnorm.symmetry.actions.rules.shapes import FILLED
@@ -288,7 +288,7 @@ def _call(node: object) -> tuple[str, dict[str, Any]]:
     """Name and arguments of an operation, by their names; empty for what is none."""
     if not isinstance(node, fx.Node) or not isinstance(node.target, torch._ops.OpOverload):
         return "", {}
-    return operation(node.target), arguments(node)
+    return name_of(node.target), arguments(node)
 
 
 def _fills(node: fx.Node) -> float | None:

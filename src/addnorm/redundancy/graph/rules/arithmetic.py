@@ -6,7 +6,8 @@ from itertools import count
 
 import torch
 
-from addnorm.redundancy.graph.like_factors import Product, merged_source, moves_last, of, shifts_of
+from addnorm.redundancy.execution.operation_names import MASKED
+from addnorm.redundancy.graph.like_factors import Product, merged_source, moves_last, number_of, of, shifts_of
 from addnorm.redundancy.graph.linear_factors import DataTerm, met
 from addnorm.redundancy.graph.rule import OpCall, rule
 from addnorm.redundancy.graph.shift import Shift, broadcast, scaled, times, without_rounding, zero_shift
@@ -45,15 +46,6 @@ def times_number(data_shifts: tuple[DataShift, ...], factor: float) -> tuple[Dat
     return tuple(replace(each, factor=factor * each.factor) for each in data_shifts) if factor else ()
 
 
-def _factor(value: NodeValue | Number) -> float | None:
-    """The factor, if it is one known number that does not shift."""
-    if isinstance(value, int | float):
-        return float(value)
-    if value.known is not None and not value.moves and value.known.numel() == 1 and not value.known.is_complex():
-        return float(value.known.to(torch.float64))
-    return None
-
-
 @rule("add", "sub", "rsub", "__add__", "__sub__", "add_", "sub_", masks=True)
 def add(call: OpCall, first: NodeValue | Number, second: NodeValue | Number, *, alpha: Number = 1) -> Output:
     """(a + s) + (b + t) = (a + b) + (s + t): the shifts add up, whatever the data."""
@@ -90,7 +82,7 @@ def _hidden_zeros(
         return value
     added = factor * other.known.expand(call.shape)
     patterns = [each.zeroed.entries for each in value.data_shifts if each.zeroed is not None]
-    if len(patterns) < len(value.data_shifts) or not all(bool((added[each] <= -1e4).all()) for each in patterns):
+    if len(patterns) < len(value.data_shifts) or not all(bool((added[each] <= MASKED).all()) for each in patterns):
         return value
     call.assume(HIDDEN)
     data_shifts = tuple(
@@ -189,15 +181,13 @@ def _lifted(mask: Mask, other: NodeValue | Number) -> Mask:
 
 
 @rule("mul", "div", "__mul__", "mul_", "div_", "neg", masks=True)
-def mul(call: OpCall, first: NodeValue | Number, second: NodeValue | Number = -1.0, **kwargs: object) -> Output:
+def mul(call: OpCall, first: NodeValue | Number, second: NodeValue | Number = -1.0, **_: object) -> Output:
     """(a + s) c = a c + s c for known c. With data g the shift g s is data-dependent, but constant wherever g and s are.
 
     If both factors shift, (x + s)(y + t) - x y = s (y + t) + x t; if y is known, it is s y + (x + s) t. The terms with data are
     data-dependent, and each vanishes with its own source.
     """
     if call.op in ("div", "div_"):
-        if kwargs.get("rounding_mode") is not None:
-            return nothing(call, first, second)
         second = _inverse(call, second)
     if not isinstance(first, NodeValue) or (isinstance(second, NodeValue) and not first.moves and second.moves):
         first, second = second, first
@@ -210,7 +200,7 @@ def mul(call: OpCall, first: NodeValue | Number, second: NodeValue | Number = -1
         # Masked entries do not shift as `shift` says, so the two terms of `_both` are wrong for them: one factor is
         # held.
         first = first.updated(call.current)
-    factor = _factor(second)
+    factor = number_of(second)
     masked = first.masked
     if masked is not None and (factor is None or (masked.hides and not masked.times(factor).hides)):
         if first.moves:

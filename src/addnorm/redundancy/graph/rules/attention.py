@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from addnorm.redundancy.execution.operation_names import MASKED
 from addnorm.redundancy.graph.reshaping import reshaped, selected
 from addnorm.redundancy.graph.rule import OpCall, default_rule, rule
 from addnorm.redundancy.graph.rules.products import projection_off
@@ -84,7 +85,7 @@ def _empty_row(mask: NodeValue) -> bool:
     """True if a known mask hides all keys from some query."""
     if mask.known is None:
         return False
-    seen = mask.known if mask.known.dtype == torch.bool else mask.known > -1e4
+    seen = mask.known if mask.known.dtype == torch.bool else mask.known > MASKED
     return not bool(seen.any(dim=-1).all())
 
 

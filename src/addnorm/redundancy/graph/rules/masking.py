@@ -6,6 +6,7 @@ from math import inf
 
 import torch
 
+from addnorm.redundancy.execution.operation_names import MASKED
 from addnorm.redundancy.graph.read_entries import with_copies
 from addnorm.redundancy.graph.reshaping import selected
 from addnorm.redundancy.graph.rule import OpCall, rule
@@ -106,7 +107,7 @@ def _number(value: NodeValue | Number) -> NodeValue:
 
 
 def hides(value: NodeValue) -> bool:
-    return value.known is not None and value.known.numel() > 0 and bool((value.known <= -1e4).all())
+    return value.known is not None and value.known.numel() > 0 and bool((value.known <= MASKED).all())
 
 
 @rule("masked_fill", always=True, masks=True)

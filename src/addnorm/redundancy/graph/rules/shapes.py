@@ -6,7 +6,7 @@ from math import inf
 
 import torch
 
-from addnorm.redundancy.graph.operation_groups import COPIES, PERMUTING, VIEWS
+from addnorm.redundancy.execution.operation_names import COPIES, MASKED, PERMUTING, VIEWS
 from addnorm.redundancy.graph.reshaping import axes_after, concatenated, groups, kept_axes, permuted, reshaped, selected
 from addnorm.redundancy.graph.rule import OpCall, rule
 from addnorm.redundancy.graph.rules.arithmetic import HIDDEN, merged
@@ -69,14 +69,8 @@ def _same(dims: int) -> dict[int, int]:
 
 
 @rule(*VIEWS, masks=True)
-def view(call: OpCall, value: NodeValue, *args: object, **__: object) -> Output:
-    """The same numbers in the same order have the same shifts in the same order.
-
-    Facts along an axis that stays an axis are kept. The same bits as another type are other numbers.
-    """
-    if args and isinstance(args[0], torch.dtype):
-        call.demand_unchanged(value)
-        return call.unmoved()
+def view(call: OpCall, value: NodeValue, *_: object, **__: object) -> Output:
+    """The same numbers in the same order have the same shifts in the same order, and facts along an axis that stays one."""
     axes = kept_axes(value.shape, call.shape)
     step = ("view", call.shape)
     out = rearranged(call, value, lambda shift: reshaped(shift, call.shape), axes, sums=torch.Tensor.reshape, step=step)
@@ -357,7 +351,7 @@ def pad(call: OpCall, value: NodeValue, padding: Sequence[int], *args: object, *
     if call.op == "pad" and args and args[0] not in ("constant", None):
         return mapped_by_target(call, value, (padding, *args))
     fill = args[0] if call.op == "constant_pad_nd" and args else args[1] if len(args) > 1 else 0.0
-    if isinstance(fill, int | float) and fill <= -1e4 and min(padding) >= 0 and not value.seen_by_softmax:
+    if isinstance(fill, int | float) and fill <= MASKED and min(padding) >= 0 and not value.seen_by_softmax:
         return _padded_by_hidden(call, value, padding, float(fill))
     value = call.without_data_shifts(value)
     shift, dims = value.shift, len(value.shape)

@@ -6,7 +6,7 @@ from typing import cast
 
 import torch
 
-from addnorm.redundancy.graph.operation_groups import LOG_SOFTMAXES, SOFTMAXES
+from addnorm.redundancy.execution.operation_names import LOG_SOFTMAXES, SOFTMAXES
 from addnorm.redundancy.graph.reshaping import reshaped, selected
 from addnorm.redundancy.graph.rule import OpCall, rule
 from addnorm.redundancy.graph.rules.arithmetic import add

@@ -9,11 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from addnorm.redundancy.graph.operation_groups import LOG_SOFTMAXES, SOFTMAXES
+from addnorm.redundancy.execution.operation_names import LOG_SOFTMAXES, MASKED, SOFTMAXES
 from addnorm.symmetry.actions.call import Call, Operand, require_value, rule
 from addnorm.symmetry.actions.equations import ZERO, Ids, Numbers, negative, product_terms
 from addnorm.symmetry.actions.rules.linear import mapped, mapped_by_group, transposed
-from addnorm.symmetry.actions.rules.pointwise import MASKED
 from addnorm.symmetry.actions.rules.products import scaled
 from addnorm.symmetry.actions.rules.shapes import still_vector
 from addnorm.symmetry.actions.rules.sums import shifted

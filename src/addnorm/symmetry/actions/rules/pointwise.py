@@ -2,16 +2,17 @@
 
 import numpy as np
 
+from addnorm.redundancy.execution.operation_names import MASKED
 from addnorm.symmetry.actions.call import Call, Operand, rule
 from addnorm.symmetry.actions.equations import ZERO
 from addnorm.symmetry.actions.system import NoRule, System, by_datum, renumbered
 from addnorm.symmetry.actions.values import Fixed, Square, State, Value, Weight
 
-MASKED = -1e4
-"""Scores below this have no weight."""
 _NO_LENGTH = 1e-10
 """Smaller lengths are those of zeros."""
-_DEGREES = {"relu": 1.0, "abs": 1.0, "leaky_relu": 1.0, "sqrt": 0.5, "rsqrt": -0.5, "reciprocal": -1.0, "square": 2.0}
+HOMOGENEOUS = ("relu", "leaky_relu", "abs")
+"""Functions that keep every positive factor."""
+_DEGREES = dict.fromkeys(HOMOGENEOUS, 1.0) | {"sqrt": 0.5, "rsqrt": -0.5, "reciprocal": -1.0, "square": 2.0}
 
 
 @rule(*_DEGREES)

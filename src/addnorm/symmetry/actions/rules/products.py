@@ -112,8 +112,6 @@ def negated(call: Call) -> State:
 @rule("div", "div_")
 def divided(call: Call) -> State:
     """a / b."""
-    if call.named.get("rounding_mode"):
-        raise NoRule
     first, second = call.operand("self"), call.operand("other")
     inverse = Operand(1 / second.number.double(), second.state)
     if isinstance(second.state, Value):

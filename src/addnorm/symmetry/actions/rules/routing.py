@@ -18,10 +18,10 @@ from addnorm.symmetry.actions.rules.linear import mapped, weight_ids
 from addnorm.symmetry.actions.system import NoRule, System
 from addnorm.symmetry.actions.values import Fixed, Routed, State, Value, Weight
 
-GROUPED = ("grouped_mm_fallback", "_grouped_mm", "grouped_mm")
+GROUPED = ("transformers::grouped_mm_fallback", "_grouped_mm", "grouped_mm")
 _BY_ROW = frozenset(
-    {"split", "split_with_sizes", "chunk", "slice", "silu", "gelu", "relu", "sigmoid", "tanh", "clamp", "mul", "add"}
-    | {"sub", "neg", "div", "to", "_to_copy", "contiguous", "alias", "clone"}
+    {"split", "split_with_sizes", "chunk", "slice", "silu", "gelu", "relu", "leaky_relu", "sigmoid", "tanh", "clamp"}
+    | {"mul", "add", "sub", "neg", "div", "to", "_to_copy", "contiguous", "alias", "clone"}
 )
 
 

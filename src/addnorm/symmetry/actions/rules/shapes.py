@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from addnorm.redundancy.graph.operation_groups import COPIES, PERMUTING, VIEWS
+from addnorm.redundancy.execution.operation_names import COPIES, PERMUTING, VIEWS
 from addnorm.symmetry.actions.call import Call, Operand, rule
 from addnorm.symmetry.actions.equations import Ids
 from addnorm.symmetry.actions.system import NoRule

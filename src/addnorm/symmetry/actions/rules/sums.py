@@ -5,6 +5,7 @@ import torch
 from scipy import linalg
 from torch import Tensor
 
+from addnorm.redundancy.execution.operation_names import MASKED
 from addnorm.symmetry.actions.call import Call, Operand, rule
 from addnorm.symmetry.actions.equations import ZERO, Ids, Numbers, Term, negative, product_terms
 from addnorm.symmetry.actions.rules.linear import weight_ids, with_one_constant
@@ -21,8 +22,6 @@ from addnorm.symmetry.actions.system import (
 from addnorm.symmetry.actions.uses import Derived, ShiftUse
 from addnorm.symmetry.actions.values import NOWHERE, Fixed, FreeShift, Space, State, Value, Weight
 
-_DEAD = -1e4
-"""Constants from here down are masks: what is added to them has no effect after a softmax."""
 _SMALL = 1e-3
 """Constants up to this size break a symmetry only nearly."""
 
@@ -71,9 +70,9 @@ def shifted(system: System, value: Value, other: Operand, factor: float = 1.0) -
     value, shifts, kinds = system.by_kind(value)
     members, _ = by_datum(value)
     before, shape = value.space, value.shape
-    if not system.only_softmax and bool((number.abs() >= -_DEAD).any()):
+    if not system.only_softmax and bool((number.abs() >= -MASKED).any()):
         raise NoRule
-    number = torch.where(number <= _DEAD, 0.0, number)
+    number = torch.where(number <= MASKED, 0.0, number)
     numbers = number.expand(shape).reshape(-1)[members]
     ids = torch.from_numpy(np.array(np.broadcast_to(weight_ids(other), shape))).reshape(-1)[members]
     rows = [ids.numpy(), numbers.numpy(), kinds.numpy()[:, None]]
