@@ -62,7 +62,8 @@ def test_the_methods_agree_on_attention(monkeypatch: pytest.MonkeyPatch, limit: 
     assert audit.numeric_joint_null == (2 * WIDTH if limit > 3 else None)
     blocked = audit.finding("q.bias").blocked_by
     assert any("attention" in each.op for each in blocked)
-    assert all(each.where == "" or each.where.split(":")[-1].isdigit() for each in blocked)
+    assert {each.where.partition(":")[0] for each in blocked} == {toys.__file__}
+    assert all(each.where.split(":")[-1].isdigit() for each in blocked)
 
 
 def test_the_joint_redundancy_of_post_norm_is_removed_together() -> None:

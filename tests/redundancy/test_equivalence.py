@@ -292,3 +292,32 @@ def test_running_means_count_as_shifts_of_their_norm(training: bool) -> None:
     model = build()
     assert addnorm.equivalent(model, changed(build, move), image, training=training)
     assert bool(addnorm.equivalent(model, changed(build, drift), image, training=training)) == training
+
+
+class Chain(nn.Module):
+    """Maps with biases that matter, and numbers that are not stored."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second, self.third = (nn.Linear(4, 4) for _ in range(3))
+        for at in range(4):
+            self.register_buffer(f"mark{at}", torch.zeros(1), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        made: Tensor = self.third(torch.tanh(self.second(torch.tanh(self.first(x)))))
+        return made
+
+
+@pytest.mark.parametrize("worst", ["first", "second", "third"])
+def test_the_largest_difference_is_named_and_the_order_is_that_of_the_model(worst: str) -> None:
+    model, other = Chain().eval(), Chain().eval()
+    with torch.no_grad():
+        for name in ("first", "second", "third"):
+            other.get_submodule(name).bias[0] += 1000.0 if name == worst else 10.0
+        for at in range(4):
+            other.get_buffer(f"mark{at}").fill_(1.0)
+    found = addnorm.equivalent(model, other, torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(0)))
+    assert not found.equivalent
+    assert found.parameter == f"{worst}.bias"
+    assert found.unstored == ("mark0", "mark1", "mark2", "mark3")

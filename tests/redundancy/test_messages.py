@@ -1,9 +1,11 @@
 """Messages that name the real cause of what an audit refuses, and of failed exports."""
 
+import importlib
 import logging
 import threading
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,7 +16,7 @@ from toys import WIDTH, Behind, data, seeded
 import addnorm
 from addnorm.errors import InputError
 from addnorm.redundancy.execution.tracked_parameters import track_parameters
-from addnorm.redundancy.graph.export import NotExported, export
+from addnorm.redundancy.graph.export import NotExported, export, source_of
 
 
 def scripted() -> nn.Module:
@@ -164,3 +166,29 @@ def test_the_tracers_own_logs_appear_only_when_asked_for(
         export(seeded(toys.Attention), data(2, 4, WIDTH), observe="logits", training=False)
     assert bool([each for each in caplog.records if "graph of 500 lines" in each.message]) == asked
     assert logger.level == before
+
+
+def test_the_place_that_is_named_is_in_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also in a folder of torch's name and in mechanisms of our own; parts of torch alone have none."""
+    folder = tmp_path / "torch"
+    folder.mkdir()
+    (folder / "in_torch_folder.py").write_text(
+        "from torch import nn, tanh\n\n\nclass Bent(nn.Linear):\n    def forward(self, x):\n"
+        "        return tanh(super().forward(x))\n"
+    )
+    monkeypatch.syspath_prepend(str(folder))
+    x = torch.randn(2, 5, 8, generator=torch.Generator().manual_seed(0))
+    (found,) = addnorm.audit(importlib.import_module("in_torch_folder").Bent(8, 3).eval(), x).findings
+    assert {each.where for each in found.blocked_by} == {f"{folder / 'in_torch_folder.py'}:6"}
+    found, _ = addnorm.audit(nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 3)).eval(), x).findings
+    assert {each.where for each in found.blocked_by} == {""}
+    sizes = {"vocab": 11, "width": 8, "depth": 1, "heads": 2, "hidden": 5, "max_seq": 9}
+    program = export(
+        addnorm.preset("gpt2", **sizes).build(seed=0).eval(),
+        torch.zeros(1, 4, dtype=torch.int64),
+        observe="logits",
+        training=False,
+    )
+    places = {source_of(node)[1] for node in program.nodes if node.op == "call_function"}
+    assert any("addnorm/model/attention.py" in each for each in places)
+    assert not any("/redundancy/" in each for each in places)

@@ -194,6 +194,6 @@ def _in_one_order(
 def _unequal(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) -> tuple[str, ...]:
     return tuple(
         name
-        for name in ours.keys() | theirs.keys()
+        for name in {**ours, **theirs}
         if name not in ours or name not in theirs or not equal_numbers(ours[name], theirs[name])
     )

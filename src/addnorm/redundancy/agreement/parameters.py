@@ -77,19 +77,20 @@ def compare_parameters(
             moved=moved,
             rounded_to=_rounded_to([(ours[name], theirs[name]) for name in apart]),
         )
-    worst_ratio, agreement, rounding = -1.0, ParameterAgreement(), dict[str, Tensor]()
-    for part in _parts(null_space(), tracked, shifts, ours, theirs) if shifts.differences else ():
-        rounding |= part.rounding
-        ratio = part.difference / max(part.bound, torch.finfo(torch.float64).tiny)
-        if ratio > worst_ratio:
-            worst_ratio, agreement = ratio, part
+    parts = list(_parts(null_space(), tracked, shifts, ours, theirs)) if shifts.differences else []
+    agreement = max(parts, key=_excess, default=ParameterAgreement())
     return ParameterAgreement(
         parameter=shifts.name(agreement.parameter, apart),
         difference=agreement.difference,
         bound=agreement.bound,
         moved=moved,
-        rounding=rounding,
+        rounding={name: errors for part in parts for name, errors in part.rounding.items()},
     )
+
+
+def _excess(part: ParameterAgreement) -> tuple[bool, float]:
+    """The order of differences: what no rounding excuses comes first, then what exceeds its bound most."""
+    return part.difference > part.bound == 0, part.difference / (part.bound or 1.0)
 
 
 def _difference(ours: Tensor, theirs: Tensor) -> Tensor:
@@ -203,5 +204,5 @@ def _parts(
             },
         )
     # Outside of every component no rewrite moves anything, so that the bound stays zero.
-    for name in shifts.differences.keys() - moving:
+    for name in (each for each in shifts.differences if each not in moving):
         yield ParameterAgreement(parameter=name, difference=float(shifts.differences[name].abs().max()))

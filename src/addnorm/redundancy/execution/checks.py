@@ -1,5 +1,6 @@
 """Checks of the model and its inputs before an audit."""
 
+import os
 import traceback
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,10 @@ _COMPUTED = frozenset(
     | {torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.uint16, torch.uint32, torch.uint64}
 )
 """Types whose numbers can be copied and compared; eight-bit floats and packed integers cannot."""
-_TORCH, _ADDNORM = str(Path(torch.__file__).parent), str(Path(__file__).parents[2])
+_ADDNORM = Path(__file__).parents[2]
+_NOT_A_MODEL = tuple(
+    f"{each}{os.sep}" for each in (Path(torch.__file__).parent, _ADDNORM / "redundancy", _ADDNORM / "symmetry")
+)
 _QUANTISED = ("torch.ao.nn.quantized", "torch.nn.quantized")
 
 
@@ -110,6 +114,11 @@ def _check_numbers(kind: str, name: str, tensor: Tensor) -> None:
         )
 
 
+def is_of_model(filename: str) -> bool:
+    """True for a file whose code belongs to a model, and not to torch or to an analysis that calls the model."""
+    return not filename.startswith(_NOT_A_MODEL)
+
+
 def check_call(model: nn.Module, inputs: Inputs, observe: Observe) -> Any:
     """Call a float64 copy of the model once and return its output.
 
@@ -142,7 +151,7 @@ def failed_call(model: Any, inputs: Inputs, error: Exception) -> InputError:
     """The error for a call that raised: inputs that do not fit, or a fault of the model itself, whose place is named."""
     lines = str(error).strip().splitlines() or [""]
     frames = traceback.extract_tb(error.__traceback__)
-    own = [each for each in frames if not each.filename.startswith((_TORCH, _ADDNORM))]
+    own = [each for each in frames if is_of_model(each.filename)]
     place = (own or frames)[-1]
     return InputError(
         f"expected a model that runs on its example inputs, got {type(error).__name__} at {place.filename}:{place.lineno} from "

@@ -23,6 +23,7 @@ from torch.nn.modules import transformer
 from torch.utils._pytree import tree_map
 
 from addnorm.errors import AddnormError, InputError
+from addnorm.redundancy.execution.checks import is_of_model
 from addnorm.redundancy.execution.copies import held_tensors, plain_copy
 from addnorm.redundancy.execution.inputs import Inputs, bind, cloned
 from addnorm.redundancy.execution.observation import Observe, Observed
@@ -365,9 +366,8 @@ def source_of(node: fx.Node) -> tuple[str, str]:
     path = "" if path == "model" else path.removeprefix(_PREFIX)
     where = ""
     for line in (node.stack_trace or "").splitlines():
-        text = line.strip()
-        if text.startswith('File "') and "/torch/" not in text and "execution/observation.py" not in text:
-            file, _, rest = text[6:].partition('", line ')
+        file, _, rest = line.strip().removeprefix('File "').partition('", line ')
+        if rest and is_of_model(file):
             where = f"{file}:{rest.partition(',')[0]}"
     return path, where
 
