@@ -72,3 +72,29 @@ def test_a_tensor_without_a_weight_of_its_own_is_not_judged_by_another() -> None
         audit = addnorm.audit(Shifted(name).eval(), torch.randn(5, 2, 4), track=rf"^{name}$", methods="static")
         assert audit.finding(name).redundant_dof == 1
         assert not any("walked" in note for note in audit.notes)
+
+
+class Conv1D(nn.Module):
+    """As Transformers' class of this name, which stores [in, out]."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.zeros(size, size)), nn.Parameter(torch.zeros(size))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ self.weight + self.bias
+
+
+def test_the_row_of_a_square_weight_is_that_of_its_class() -> None:
+    found = []
+    for cls in (nn.Linear, Conv1D):
+        torch.manual_seed(0)
+        model = nn.Sequential(cls(8) if cls is Conv1D else cls(8, 8), nn.LayerNorm(8), nn.Linear(8, 2)).eval()
+        rows = torch.full((8, 8), 0.01)
+        rows[0] = 100.0
+        with torch.no_grad():
+            model[0].weight.copy_(rows.T if cls is Conv1D else rows)
+            model[0].bias.fill_(3.0)
+        found += [each for each in addnorm.audit(model, torch.randn(3, 8), methods="static").notes if "walked" in each]
+    assert len(found) == 2
+    assert found[0] == found[1]

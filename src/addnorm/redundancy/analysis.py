@@ -121,7 +121,7 @@ def audit(
         null_space = static.space if static else numerical.space if numerical else None
         findings = _findings(question, generic_copy, static, numerical, null_space, _sizes_in_words(bound, lengths))
         log.notes.extend(joint_unproved(static.space, numerical) if static and numerical else ())
-        log.notes.extend(drift_notes(findings, dict(model.named_parameters())))
+        log.notes.extend(drift_notes(findings, model))
     log.seconds["total"] = time.perf_counter() - started
     return Audit(
         model=class_name(model),

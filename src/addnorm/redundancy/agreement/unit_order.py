@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from addnorm.redundancy.execution.copies import copy_of
+from addnorm.redundancy.execution.parameter_uses import output_axis
 
 
 def reordered(model: nn.Module, like: nn.Module) -> tuple[nn.Module, tuple[str, ...]]:
@@ -34,7 +35,7 @@ def reordered(model: nn.Module, like: nn.Module) -> tuple[nn.Module, tuple[str, 
             owner, _, leaf = name.rpartition(".")
             module = copied.get_submodule(owner)
             bias = module._parameters.get(leaf.replace("weight", "bias"))
-            if axis == _output_axis(module) and bias is not None and bias.shape == order.shape:
+            if bias is not None and bias.shape == order.shape and axis == output_axis(module, parameter, bias):
                 bias.copy_(bias[order])
                 permuted[f"{owner}.{leaf.replace('weight', 'bias')}".removeprefix(".")] = None
         for name, parameter in moving:
@@ -76,8 +77,3 @@ def _slices(parameter: Tensor, axis: int) -> np.ndarray:
 
 def _equal(parameter: Tensor, other: Tensor) -> bool:
     return torch.equal(parameter.detach().cpu(), other.detach().cpu())
-
-
-def _output_axis(module: nn.Module) -> int:
-    """Axis of a module's outputs in its weight; Transformers' Conv1D stores the transpose of a linear layer's weight."""
-    return 1 if type(module).__name__ == "Conv1D" else 0

@@ -158,7 +158,7 @@ def conditioned(matrix: Float64[np.ndarray, "entries columns"]) -> tuple[bool, f
     return full, max(1.0, float(size / kept[-1]))
 
 
-def rank(matrix: Float64[np.ndarray, "rows entries"], *, rounding: float = FLOAT64) -> int:
+def rank(matrix: Float64[np.ndarray, "rows entries"]) -> int:
     """Return the number of singular values that are not null by the rule above."""
     if matrix.shape[0] < matrix.shape[1]:
         matrix = matrix.T
@@ -167,10 +167,10 @@ def rank(matrix: Float64[np.ndarray, "rows entries"], *, rounding: float = FLOAT
     if _smallest(matrix):
         return matrix.shape[1]
     reduced = _reduce(matrix)
-    if _surely_above(reduced, rounding):
+    if _surely_above(reduced, FLOAT64):
         return reduced.shape[1]
     values = _singular_values(reduced)
-    return int((values > rounding * np.sqrt(reduced.shape[1]) * values[0]).sum())
+    return int((values > FLOAT64 * np.sqrt(reduced.shape[1]) * values[0]).sum())
 
 
 def _smallest(matrix: Float64[np.ndarray, "rows entries"]) -> float:

@@ -246,6 +246,13 @@ def _constant_enough(shape: Sequence[int], out: Sequence[int]) -> bool:
     return padded[0] == 1 and sum(size == 1 for size in padded) >= 2
 
 
+def output_axis(module: nn.Module, weight: torch.Tensor, bias: torch.Tensor) -> int:
+    """Axis of a module's weight whose rows its bias is added to. Some layers store [in, out]: where both sizes are equal, only
+    the class tells, which is Transformers' Conv1D."""
+    is_transposed = type(module).__name__ == "Conv1D" or len(weight) != bias.numel()
+    return int(weight.dim() == 2 and weight.shape[1] == bias.numel() and is_transposed)
+
+
 def parameter_uses(model: nn.Module, inputs: Inputs) -> dict[str, tuple[ParameterUse, ...]]:
     """Record every use of every parameter, by the parameter's first name, in evaluation mode, on a copy.
 

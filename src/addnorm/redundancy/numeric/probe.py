@@ -20,7 +20,7 @@ from addnorm.redundancy.execution.tracked_parameters import TrackedParameters
 
 _CHUNK = 64
 """Number of projections differentiated at once."""
-_REACH = (8.0, 1.0, 4.0, 1.0)
+_REACH = (4.0, 0.5, 2.0, 0.5)
 """Scales of the points' noise, in turn: near points keep smooth functions out of saturation, far ones activate dead units."""
 _FAR = (16.0, 256.0)
 """Multiples of a move that must not change an observed integer either: it changes only beyond a threshold."""
@@ -59,17 +59,15 @@ class _Remembered:
 class Probe:
     """A copy of a model whose tracked parameters can be set to measure its output."""
 
-    def __init__(self, model: nn.Module, tracked: TrackedParameters, observe: Observe, spread: float = 0.5) -> None:
+    def __init__(self, model: nn.Module, tracked: TrackedParameters, observe: Observe) -> None:
         """Prepare a copy in float64 that is used only here.
 
         Args:
             model: the copy.
             tracked: the parameters to move. A vector of moves has `tracked.size` entries.
             observe: the observed output.
-            spread: points are the copy's own values, or for biases at every other point zero, plus noise of `spread` times 8, 1
-                and 4 in turn.
         """
-        self.model, self.observe, self.tracked, self._spread = model, observe, tracked, spread
+        self.model, self.observe, self.tracked = model, observe, tracked
         self._float64 = Float64Mode()
         known = dict(model.named_parameters(remove_duplicate=False))
         for module in model.modules():
@@ -95,7 +93,7 @@ class Probe:
                     value = torch.zeros_like(own) if point % 2 and entry.role == "bias" else own.clone()
                     if point:
                         noise = torch.randn(entry.coordinate_shape, generator=generator, dtype=torch.float64)
-                        value += self._spread * _REACH[point % len(_REACH)] * noise
+                        value += _REACH[point % len(_REACH)] * noise
                     if move is not None:
                         value += move[entry.offset : entry.offset + entry.size].reshape(entry.coordinate_shape)
                     parameter.copy_(value)

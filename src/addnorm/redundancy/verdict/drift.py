@@ -7,28 +7,28 @@ A note gives both. Of two checkpoints of rxnmapper and rxnfp on the package inde
 entry 0.32 for 256 inputs) is noted and twelve key biases of a BERT (at most 0.0021) are not.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
-from torch import Tensor, linalg
+from torch import Tensor, linalg, nn
 
+from addnorm.redundancy.execution.parameter_uses import output_axis
 from addnorm.redundancy.verdict.finding import Directions, Finding, idle_part
 
 FAR = 2.0
 """Largest entry of a redundant part, in units of the largest entry of a fresh bias, from which it is noted."""
 
 
-def drift_notes(findings: Sequence[Finding], parameters: Mapping[str, Tensor]) -> tuple[str, ...]:
+def drift_notes(findings: Sequence[Finding], model: nn.Module) -> tuple[str, ...]:
     """Return a sentence per parameter whose redundant part is larger than any initialisation makes it."""
-    notes = []
+    notes, parameters = [], dict(model.named_parameters())
     for each in findings:
         path, _, leaf = each.parameter.rpartition(".")
         weight = parameters.get(f"{path}.{leaf.replace('bias', 'weight')}".removeprefix("."))
         if not each.redundant_dof or "bias" not in leaf or weight is None or weight.dim() < 2:
             continue
-        # A layer of GPT-2 stores its weight as [in, out], others as [out, in, ...].
-        stored_across = weight.dim() == 2 and len(weight) != each.size
-        matrix = weight.detach().T if stored_across else weight.detach().flatten(1)
+        axis = output_axis(model.get_submodule(path), weight, parameters[each.parameter])
+        matrix = weight.detach().movedim(axis, 0).flatten(1)
         if len(matrix) != each.size:
             continue
         idle = _idle_entries(each.directions, parameters[each.parameter])

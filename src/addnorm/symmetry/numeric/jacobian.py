@@ -23,6 +23,7 @@ from addnorm.redundancy.numeric.probe import not_differentiable
 FEWEST_CASES = 8
 MORE_CASES = 100
 """Inputs of a model whose count is not clear from few: an expert that few tokens reach sees little of each of them."""
+_ROWS_PER_PARAMETER = 2
 _CHUNK = 64
 """Rows that are differentiated together."""
 
@@ -65,7 +66,6 @@ def jacobian(
     cases: Cases,
     observe: Observe,
     *,
-    rows_per_parameter: float = 2.0,
     fewest_cases: int = FEWEST_CASES,
 ) -> Jacobian:
     """Differentiate all observed outputs at the model's point.
@@ -76,7 +76,6 @@ def jacobian(
         model: a copy in float64.
         cases: inputs that the model takes.
         observe: the observed output.
-        rows_per_parameter: rows to make, per parameter.
         fewest_cases: number of inputs at least, where the model takes others than the given ones.
 
     Raises:
@@ -86,7 +85,7 @@ def jacobian(
     for each in parameters:
         each.requires_grad_(True)
     count = sum(each.numel() for each in parameters)
-    wanted = math.ceil(rows_per_parameter * count) + 50
+    wanted = _ROWS_PER_PARAMETER * count + 50
     first = _outputs(model, cases(0)[1], observe)
     number = max(fewest_cases, cases.sweep, math.ceil(wanted / max(1, first.numel()))) if cases.fresh else 1
     per_case = math.ceil(wanted / number)
