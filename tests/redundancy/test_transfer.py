@@ -113,3 +113,28 @@ def test_carry_is_an_alias_of_transfer(small: addnorm.Audit, monkeypatch: pytest
     monkeypatch.setattr(addnorm.Audit, "transfer", transfer)
     assert small.carry(full, TOKENS, max_amplification=3.0) == "rewritten"
     assert given == [((small, full, TOKENS), {"max_amplification": 3.0})]
+
+
+class ThroughFloat32(nn.Module):
+    """Two maps, between which numbers pass through float32 in a way that no type of the weights changes."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        torch.manual_seed(width)
+        self.up, self.down = nn.Linear(4, width), nn.Linear(width, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        made: torch.Tensor = self.down(self.up(x).type("torch.FloatTensor").to(self.down.weight.dtype))
+        return made
+
+
+def test_rounding_of_a_lower_precision_inside_counts_once_in_every_format() -> None:
+    x = torch.randn(3, 5, 4, generator=torch.Generator().manual_seed(0))
+    audit = addnorm.audit(ThroughFloat32(6).eval(), x)
+    for _, certificate in (audit.strip(), audit.transfer(ThroughFloat32(9).eval(), x)):
+        assert certificate.passed
+        rows = {each.dtype: each for each in certificate.compared}
+        assert 1e-9 < rows["float64"].bound < 1e-2  # float32's rounding, not float64's
+        for dtype in rows.keys() - {"float64"}:
+            # Not float32's rounding over float64's, a factor that would pass anything.
+            assert rows[dtype].bound < 1e3 * torch.finfo(getattr(torch, dtype)).eps

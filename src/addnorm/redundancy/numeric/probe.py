@@ -24,7 +24,7 @@ _REACH = (4.0, 0.5, 2.0, 0.5)
 """Scales of the points' noise, in turn: near points keep smooth functions out of saturation, far ones activate dead units."""
 _FAR = (16.0, 256.0)
 """Multiples of a move that must not change an observed integer either: it changes only beyond a threshold."""
-_SAFETY = 2**8
+SAFETY = 2**8
 """Rounding grows with the number of operations; a condition number measures one of them."""
 _SAME = 1e-9
 """Relative difference of an output for one entry of a batch, computed alone and with the others, that rounding explains."""
@@ -259,13 +259,18 @@ class Probe:
         near = (one.floats - first).abs().max() <= _SAME * _scale(first)
         return alone.example if bool(near) else inputs
 
-    def rounding(self, cases: Sequence[tuple[int, Inputs]]) -> float:
-        """Return a bound of the relative change of one computed output by rounding alone.
+    @property
+    def eps(self) -> float:
+        """Unit roundoff of the lowest precision that data passed through, once `condition` has looked."""
+        return self._float64.eps
 
-        The output's condition number (its relative change over that of the weights, all perturbed at random by 2⁻²⁶)
-        times the unit roundoff of the lowest precision that the model computes in, times 2⁸ for the length of the
-        computation.
-        """
+    def rounding(self, cases: Sequence[tuple[int, Inputs]]) -> float:
+        """Return a bound of the relative change of one computed output by rounding alone: the condition number times the unit
+        roundoff, times 2⁸ for the length of the computation."""
+        return SAFETY * self.condition(cases) * self.eps
+
+    def condition(self, cases: Sequence[tuple[int, Inputs]]) -> float:
+        """Return the output's relative change over that of the weights, all perturbed at random by 2⁻²⁶."""
         with torch.enable_grad():
             # The one call with gradients: `Float64Mode` learns from it in which precision data pass through the model,
             # which bounds what any output can show.
@@ -281,7 +286,7 @@ class Probe:
             # Weights move by a known relative amount, so this is the output's condition number. It is never taken to be
             # below one: the output itself is rounded.
             worst = max(worst, float((difference.abs().max()) / _scale(before)) / STEP)
-        return _SAFETY * worst * self._float64.eps
+        return worst
 
 
 def _scale(output: Tensor) -> Tensor:

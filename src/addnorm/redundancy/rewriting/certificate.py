@@ -24,7 +24,7 @@ from addnorm.redundancy.execution.float64 import Float64Mode
 from addnorm.redundancy.execution.fresh_inputs import cast
 from addnorm.redundancy.execution.inputs import Inputs
 from addnorm.redundancy.execution.observation import Observe, ObservedNumbers
-from addnorm.redundancy.numeric.probe import Probe
+from addnorm.redundancy.numeric.probe import SAFETY, Probe
 from addnorm.redundancy.rewriting.audited_model import AuditedModel
 from addnorm.redundancy.rewriting.output_difference import flat_outputs, floats_changed, integers_changed
 from addnorm.redundancy.rewriting.rewritten_model import Rewrite
@@ -188,8 +188,8 @@ def inputs_to_compare(cases: Cases) -> list[Inputs]:
 
 def _in_float64(
     subject: AuditedModel, rewrite: Rewrite, drawn: Sequence[Inputs], mode: bool
-) -> tuple[Compared, list[ObservedNumbers]]:
-    """The comparison in float64, and the original's outputs.
+) -> tuple[Compared, list[ObservedNumbers], float]:
+    """The comparison in float64, the original's outputs, and the condition number of a difference of two models.
 
     Every run uses a copy of its own, because a run in training mode changes a model's running statistics; the copies
     are in memory one after the other.
@@ -198,7 +198,10 @@ def _in_float64(
     # The bound comes from the original alone. Measured on the rewritten model, a wrong rewrite that amplifies rounding
     # would pass by its own fault.
     probe = Probe(copy_of(subject.model, torch.float64).train(mode), subject.tracked, subject.observe)
-    bound = 2 * probe.rounding([(0, inputs) for inputs in drawn[:3]])  # both outputs are rounded, in different orders
+    condition = 2 * probe.condition(
+        [(0, inputs) for inputs in drawn[:3]]
+    )  # both outputs are rounded, in different orders
+    bound = SAFETY * condition * probe.eps
     del probe
     row = compared(
         _outputs(rewrite.exact().train(mode), drawn, subject.observe),
@@ -210,7 +213,7 @@ def _in_float64(
     )
     if row.integers:
         row = replace(row, integers_changed=row.integers_changed + _changed_by_moves(subject, drawn, exact, mode))
-    return row, exact
+    return row, exact, condition
 
 
 def _changed_by_moves(
@@ -239,11 +242,8 @@ def _rows(
     subject: AuditedModel, rewrite: Rewrite, rewritten: nn.Module, drawn: Sequence[Inputs], mode: bool
 ) -> Iterator[Compared]:
     """The comparisons in one mode: in float64, then in the model's own format or in two lower ones."""
-    row, exact = _in_float64(subject, rewrite, drawn, mode)
+    row, exact, condition = _in_float64(subject, rewrite, drawn, mode)
     yield row
-    # The inverse of how `Probe.rounding` makes the bound, without its safety factor: the factor of `error_bound` takes
-    # its place.
-    condition = row.bound / torch.finfo(torch.float64).eps / 2**8
     storage = half_precision(subject.model)
     by_storage = 0.0
     if storage is not None:

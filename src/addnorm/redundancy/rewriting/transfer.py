@@ -21,6 +21,7 @@ from addnorm.redundancy.execution.generic_weights import generic
 from addnorm.redundancy.execution.inputs import Inputs, bind
 from addnorm.redundancy.execution.observation import Observe
 from addnorm.redundancy.execution.perturbation import STEP
+from addnorm.redundancy.numeric.probe import SAFETY, Probe
 from addnorm.redundancy.rewriting.audited_model import AuditedModel
 from addnorm.redundancy.rewriting.certificate import (
     Certificate,
@@ -34,11 +35,8 @@ from addnorm.redundancy.rewriting.output_difference import flat_outputs, floats_
 from addnorm.redundancy.rewriting.recipe import FoldStep, LayerName, LayerNames, WeightProduct, recipe
 from addnorm.redundancy.rewriting.removal import remove, set_to_none, set_to_zeros
 from addnorm.redundancy.rewriting.rewritten_model import Rewrite
-from addnorm.redundancy.rewriting.storage_rounding import half_precision, rounded_at_random
+from addnorm.redundancy.rewriting.storage_rounding import DRAWS, half_precision, rounded_at_random
 from addnorm.redundancy.verdict.finding import Finding
-
-_SAFETY = 2**8
-"""Rounding grows with the number of operations; a condition number measures one of them."""
 
 
 def transfer(
@@ -80,7 +78,9 @@ def transfer(
         rewritten = _sharing(model, edit, None)
         for name in kept:
             store_in_float32(rewritten, aliases[name], values[name])
-        rows, lengths, drawn = _compared(model, edit, rewritten, absorbing, bind(inputs), subject.observe)
+        rows, lengths, drawn = _compared(
+            model, edit, rewritten, absorbing, bind(inputs), subject.observe, _roundoff(subject)
+        )
     return rewritten, Certificate(
         removed=tuple(absent),
         zeroed=tuple(zeroed),
@@ -262,6 +262,13 @@ def _kept_in_float32(
     return [name for name in absorbing if layers.place(name).template in kept]
 
 
+def _roundoff(subject: AuditedModel) -> float:
+    """Unit roundoff of what the small model computes in where float64 is asked for: gradients of the large one may not fit."""
+    probe = Probe(copy_of(subject.model, torch.float64).eval(), subject.tracked, subject.observe)
+    probe.condition([(0, subject.inputs)])
+    return probe.eps
+
+
 def _compared(
     model: nn.Module,
     edit: _Edit,
@@ -269,9 +276,10 @@ def _compared(
     absorbing: Mapping[str, Tensor],
     inputs: Inputs,
     observe: Observe,
+    eps: float,
 ) -> tuple[tuple[Compared, ...], tuple[int, ...], int]:
     """Comparisons in float64, before and after rounding for storage, and in the model's own precision, on fresh inputs
-    and other lengths, in evaluation mode."""
+    and other lengths, in evaluation mode; `eps` is float64's, or that of a lower precision which the class computes in."""
     original = _sharing(model, _Edit(), None)
     with WideningMode():
         cases = Cases.of(original, inputs, observe)
@@ -280,7 +288,7 @@ def _compared(
     # The condition number without a float64 copy: each operation perturbs the weights that it reads.
     perturbed = [flat_outputs(original, drawn[:1], observe, PerturbedWideningMode(seed)) for seed in (0, 1, 2)]
     condition = max(1.0, *(floats_changed(each, exact[:1]) / STEP for each in perturbed))
-    bound = _SAFETY * condition * torch.finfo(torch.float64).eps
+    bound = SAFETY * condition * eps
     planned = flat_outputs(_sharing(model, edit, torch.float64), drawn, observe, WideningMode())
     rows = [compared(planned, exact, mode="eval", dtype="float64", rounding=bound, bound=bound)]
     dtype = next(each.dtype for each in model.parameters() if each.is_floating_point())
@@ -288,7 +296,7 @@ def _compared(
     by_storage = 0.0
     if storage is not None:
         stored = dict(rewritten.named_parameters(remove_duplicate=False))
-        for seed in (0, 1, 2):
+        for seed in range(DRAWS):
             generator = torch.Generator().manual_seed(seed)
             moved = {name: rounded_at_random(value, stored[name].dtype, generator) for name, value in absorbing.items()}
             made = _sharing(model, replace(edit, values={**edit.values, **moved}), torch.float64)
