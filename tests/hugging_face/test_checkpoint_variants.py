@@ -13,6 +13,8 @@ import torch
 import transformers
 from scipy import stats
 from starlette.testclient import TestClient
+from test_recorded_streams import model_of
+from test_recorded_streams import tokens as recorded_tokens
 
 import addnorm
 from addnorm.catalogue import room
@@ -21,6 +23,8 @@ from addnorm.data import Dataset
 from addnorm.data.tokenizers.pretrained import Pretrained
 from addnorm.errors import InputError
 from addnorm.model.neutral import neutral_start
+from addnorm.optimization.optimizers._groups import parameter_groups
+from addnorm.outside.foreign._use import roles_by_use
 from addnorm.outside.foreign.checkpoint import Checkpoint, PatchSpec
 from addnorm.outside.hugging_face.tokenizer import tokenizer_files
 from addnorm.roles import roles
@@ -28,12 +32,21 @@ from addnorm.store import StudyFolder
 from addnorm.store.events import read_events
 from addnorm.study.definition import RunSpec
 from addnorm.study.expansion import validate
+from addnorm.study.foreign import ForeignModel
 from addnorm.study.initial_weights import initial_model
 from addnorm.study.loading import load_study
 from addnorm.training.loop import Trainer, content_hash
 from addnorm.training.run_weights import newest_weights
 from addnorm.web.app import application
 from train_here import train_here
+
+PRODUCTS_OF_A_MATRIX: list[Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = [
+    lambda x, matrix: torch._grouped_mm(x, matrix[None], offs=torch.tensor([len(x)], dtype=torch.int32)),
+    lambda x, matrix: torch.tensordot(x, matrix, 1),
+    lambda x, matrix: torch.inner(x, matrix),
+    lambda x, matrix: torch.einsum("ni,ij->nj", [x, matrix]),
+    lambda x, matrix: torch.mm(input=x, mat2=matrix),
+]
 
 SIZES: dict[str, Any] = {
     "vocab_size": 256,
@@ -260,6 +273,40 @@ def test_roles_are_found_by_use(home: Path, tmp_path: Path) -> None:
     assert found["module.transformer.h.0.attn.c_attn.weight"] == "hidden_matrix"
     assert found["module.transformer.wte.weight"] == "embedding"  # tied: one parameter gives embeddings and logits
     assert "table" not in found.values()
+
+
+@pytest.mark.parametrize("name", ["Qwen3MoeForCausalLM", "MixtralForCausalLM", "GptOssForCausalLM"])
+def test_experts_of_a_mixture_are_hidden_matrices_and_decay(name: str) -> None:
+    """Also in the grouped product that Transformers takes unless told otherwise."""
+    module = model_of(name)
+    found = {}
+    for experts in ("grouped_mm", "eager"):
+        module.set_experts_implementation(experts)
+        found[experts] = roles_by_use(module, recorded_tokens())
+    assert found["grouped_mm"] == found["eager"]
+    model = ForeignModel(module, found["grouped_mm"], {})
+    of_role = {group["role"]: group for group in parameter_groups(model, weight_decay=0.1, decay_on="matrices")}
+    decaying = {id(parameter) for parameter in of_role["matrix"]["params"]}
+    experts_of = {
+        name: each for name, each in module.named_parameters() if "experts" in name and name.endswith("_proj")
+    }
+    assert len(experts_of) == 4
+    assert all(id(parameter) in decaying for parameter in experts_of.values())
+
+
+@pytest.mark.parametrize("product", PRODUCTS_OF_A_MATRIX)
+def test_a_product_gives_its_matrix_a_role(product: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> None:
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding, self.head = torch.nn.Embedding(50, 8), torch.nn.Linear(8, 50)
+            self.matrix = torch.nn.Parameter(torch.ones(8, 8))
+
+        def forward(self, ids: torch.Tensor) -> torch.Tensor:
+            x = self.embedding(ids)
+            return self.head(x + product(x.flatten(0, 1), self.matrix).reshape(x.shape))
+
+    assert roles_by_use(Model(), recorded_tokens())["matrix"] == "hidden_matrix"
 
 
 def test_a_name_of_the_hub_is_taken_from_its_cache(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,6 +78,35 @@ def test_over_depths_the_stream_of_plain_sums_grows_and_that_of_scaled_branches_
     assert all(place.growth == "stays" for place in scaled.places)
 
 
+def test_steps_that_diverge_are_no_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+    rate = "training.optimizer.learning_rate=1e25"
+    with pytest.raises(
+        InputError, match=r"expected finite values at every size, got others at '0 attention' of size 16"
+    ):
+        addnorm.scale_check("demo", settings=[*SMALL, rate], values=SIZES[:3], seeds=1)
+    words = ["scale-check", "demo", "--widths", "16,32,64", "--seeds", "1", "--set", rate, "--lang", "zh"]
+    assert main(words) == 2
+    assert "训练步发散" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("where", [(0, 0), (2, 1)])
+def test_a_value_that_is_not_finite_is_refused_with_its_place_and_size(value: float, where: tuple[int, int]) -> None:
+    measured = np.ones((4, 2))
+    measured[where] = value
+    with pytest.raises(InputError, match=f"at 'logits' of size {SIZES[where[0]]}: the steps diverge"):
+        _slope("logits", "change", SIZES, measured.tolist())
+
+
+def test_a_place_stays_only_where_it_is_zero_at_every_size() -> None:
+    measured = np.zeros((4, 2))
+    assert _slope("0 attention", "start", SIZES, measured.tolist()).growth == "stays"
+    for where in ((0, 0), (3, slice(None)), (slice(1, 4), 1)):
+        partly = measured.copy()
+        partly[where] = 2.0
+        assert _slope("0 attention", "start", SIZES, partly.tolist()).growth == "open"
+
+
 def test_a_branch_that_starts_at_zero_is_no_error() -> None:
     check = addnorm.scale_check(
         "demo", settings=[*SMALL, "variants.pre.residual=rezero"], values=SIZES[:3], seeds=1, steps=1

@@ -11,12 +11,22 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from addnorm.anatomy.attention import AttentionFollower, RecordedAttention
 
 _ADDITIONS = {torch.add, Tensor.add, Tensor.__add__, Tensor.__radd__, Tensor.add_, Tensor.__iadd__}
 _IN_PLACE = {Tensor.add_, Tensor.__iadd__}
+_PRODUCT_NAMES = (
+    "matmul __matmul__ __rmatmul__ mm bmm addmm baddbmm inner tensordot einsum linear bilinear conv1d "
+    "_grouped_mm grouped_mm"
+)
+# Transformers multiplies all experts of a mixture in one grouped product, which not every torch has.
+PRODUCTS = {
+    getattr(place, name) for place in (torch, Tensor, F) for name in _PRODUCT_NAMES.split() if hasattr(place, name)
+}
+"""Functions in which a parameter is a factor."""
 
 
 @dataclass(eq=False, kw_only=True)

@@ -116,7 +116,7 @@ def scale_check(
         seeds: seeds per size.
 
     Raises:
-        InputError: a model without a width of its own, too few sizes, or sizes that cannot be built.
+        InputError: a model without a width of its own, too few sizes, sizes that cannot be built, or steps that diverge.
         UnknownName: an unknown variant.
 
     Example:
@@ -268,6 +268,12 @@ def _slope(
 ) -> ScaleSlope:
     """Least squares of log rms on log size with an effect of each seed; a quantity that is zero somewhere has none."""
     table = np.array(measured)  # size x seed
+    for index, size in enumerate(sizes):
+        if not np.isfinite(table[index]).all():
+            raise InputError(
+                f"scale-check: expected finite values at every size, got others at '{place}' of size {size}: the steps "
+                "diverge. Lower the optimizer's learning_rate."
+            )
     if not (table > 0).all():
         # A branch that starts at zero (ReZero) has no start to compare, and stays zero where its rate is.
         return ScaleSlope(
@@ -275,7 +281,7 @@ def _slope(
             what=what,
             slope=0.0,
             interval=(0.0, 0.0),
-            growth="stays",
+            growth="open" if table.any() else "stays",
             sizes=tuple(table.mean(axis=1).tolist()),
         )
     logs, x = np.log(table), np.log(np.array(sizes, float))

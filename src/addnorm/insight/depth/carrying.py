@@ -20,15 +20,10 @@ from torch.utils._pytree import tree_map
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from addnorm.anatomy.attention import AttentionFollower
-from addnorm.anatomy.recording import tensors
+from addnorm.anatomy.recording import PRODUCTS, tensors
 
 ADDITIVE = 1e-9
 """Largest error of an additive function in float64, relative to its values."""
-_PRODUCTS = {
-    *(F.linear, F.bilinear, F.conv1d, torch.conv1d, torch.einsum, torch.matmul, torch.mm, torch.bmm, torch.addmm),
-    *(torch.baddbmm, Tensor.matmul, Tensor.__matmul__, Tensor.mm, Tensor.bmm, Tensor.addmm, Tensor.baddbmm),
-    *({getattr(torch, "_grouped_mm", None), getattr(F, "grouped_mm", None)} - {None}),
-}
 _JOINS = {
     *(torch.add, Tensor.add, Tensor.add_, Tensor.__add__, Tensor.__iadd__, Tensor.__radd__, torch.cat, torch.stack),
     *(torch.sub, Tensor.sub, Tensor.sub_, Tensor.__sub__, Tensor.__isub__, Tensor.__rsub__, torch.where),
@@ -132,7 +127,7 @@ class Carrier(TorchFunctionMode):
         given = [each for each in tensors((args, list(kwargs.values()))) if each.is_floating_point()]
         carried = [each for each in given if each in self.parts]
         active = any(each in self._active for each in given)
-        boundary = func in _PRODUCTS and any(each not in self._active for each in given)
+        boundary = func in PRODUCTS and any(each not in self._active for each in given)
         if boundary and active:
             self.products, self._product = self.products + 1, self.paths[-1]
             for each in carried:

@@ -11,27 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from addnorm.anatomy.recording import PRODUCTS, tensors
 from addnorm.roles import ParameterRole, roles
 from addnorm.study.foreign import logits_of
-
-_PRODUCTS = {
-    F.linear,
-    F.conv1d,
-    F.bilinear,
-    torch.einsum,
-    torch.matmul,
-    torch.mm,
-    torch.bmm,
-    torch.addmm,
-    torch.baddbmm,
-    Tensor.matmul,
-    Tensor.__matmul__,
-    Tensor.__rmatmul__,
-    Tensor.mm,
-    Tensor.bmm,
-    Tensor.addmm,
-    Tensor.baddbmm,
-}
 
 
 @torch.no_grad()
@@ -72,9 +54,10 @@ class _Watch(TorchFunctionMode):
         out = func(*args, **kwargs)
         if func is F.embedding:
             self.looked_up.add(_memory(kwargs.get("weight", args[-1] if len(args) < 2 else args[1])))
-        elif func in _PRODUCTS:
-            for factor in (*args, *kwargs.values()):
-                if isinstance(factor, Tensor) and factor.dim() > 1:
+        # What multiplies copies, such as the experts that Transformers' `batched_mm` gathers, is not recognised: a table.
+        elif func in PRODUCTS:
+            for factor in tensors((args, kwargs)):
+                if factor.dim() > 1:
                     self.products.append((_memory(factor), out.shape[-1]))
         return out
 
