@@ -56,6 +56,8 @@ class Case:
             "value": draw(self.batch, self.kv_heads, self.key, self.value_dim),
             "weights": {
                 "equal": [0.5] * self.terms,
+                "zero": [0.0] * self.terms,
+                "negative": [-0.5] * self.terms,
                 "numbers": [0.3 + 0.2 * i for i in range(self.terms)],
                 "per term": draw(self.terms),
                 "per head": draw(self.heads, self.terms),

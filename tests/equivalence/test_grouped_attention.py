@@ -70,6 +70,18 @@ def test_so_it_does_in_every_combination_of_what_forms_a_tile() -> None:
     assert_implementations_agree(cases(**CHOICES, dropout=(0.0, 0.4)))
 
 
+@pytest.mark.plain  # the shapes are those above
+@pytest.mark.parametrize("weights", ["zero", "negative"])
+def test_a_shared_weight_may_be_zero_or_negative(weights: str) -> None:
+    """Torch's own attention scales what it has masked with -inf."""
+    tried = paired(terms=(1, 3), causal=(True, False), padded=(True, False), biased=(True, False), key=(7, 130))
+    assert_implementations_agree([replace(case, weights=weights, value_dim=HEAD_DIM) for case in tried])
+    tried = paired(terms=(1, 2), sliding_window=(None, 5), query=(1, 7, 130))
+    assert_implementations_agree(
+        [replace(case, weights=weights, biased=False, padded=False, key=130) for case in tried]
+    )
+
+
 def assert_implementations_agree(tried: list[Case]) -> None:
     for case in tried:
         others = {"streaming": small_tiles} | ({} if case.dropout else {"sdpa": IMPLEMENTATIONS["sdpa"]})

@@ -43,6 +43,8 @@ SIDES = {
     "one query": {"query": 1},
     "one key": {"query": 1, "key": 1},
     "one term": {"terms": 1},
+    "a weight of zero": {"weights": "zero"},
+    "a negative weight": {"weights": "negative"},
     "three terms": {"terms": 3, "weights": "per term"},
     "many terms": {"terms": 32, "weights": "per term", "query": 5, "key": 5},
     "wide value": {"value_dim": 17},

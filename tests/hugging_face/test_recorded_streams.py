@@ -362,3 +362,80 @@ class Unlisted(Encoder):
 def test_a_branch_that_is_a_list_is_no_list_of_layers(of: Any) -> None:
     with pytest.raises(InputError, match="Unlisted: expected a model with a list of layers"):
         of(Unlisted(), tokens())
+
+
+def sequential(layers: int = 2) -> list[str]:
+    return ["embedding", *(f"{layer}.{role}" for layer in range(layers) for role in ("attention", "feedforward"))]
+
+
+ONE_SUM = ["embedding", "0.parallel", "1.parallel"]
+NAMES = {
+    **dict.fromkeys(CLASSES, sequential()),
+    **dict.fromkeys(("GPTNeoXForCausalLM", "GPTJForCausalLM", "PhiForCausalLM", "FalconForCausalLM"), ONE_SUM),
+    **dict.fromkeys(("beam", "deepseek_v4", "doge", "zaya", "hy_v4", "muse_spark", "neomme"), sequential(4)),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_branch_has_the_name_of_what_it_computes(name: str) -> None:
+    """Also where both branches of a layer read one stream, or several streams are mixed by a softmax."""
+    assert recorded_reads(model_of(name), tokens()).sources == tuple(NAMES[name])
+
+
+def test_parallel_branches_that_join_one_by_one_are_told_apart_by_their_values() -> None:
+    model = model_of("CohereForCausalLM").double()
+    written: dict[str, Tensor] = {}
+    for number, layer in enumerate(model.model.layers):
+        for role, module in (("attention", layer.self_attn), ("feedforward", layer.mlp)):
+            module.register_forward_hook(
+                lambda _, __, output, name=f"{number}.{role}": written.update(
+                    {name: output[0] if isinstance(output, tuple) else output}
+                )
+            )
+    with torch.no_grad(), Float64Mode():
+        model(tokens())
+    reads = recorded_reads(model, tokens())
+    assert reads.sources == tuple(sequential())
+    for name, source in zip(reads.sources[1:], reads.parts[-1].sources[1:], strict=True):
+        torch.testing.assert_close(source, written[name], rtol=0, atol=1e-9)
+    assert [part.name for part in addnorm.identities(model, tokens())] == ["0.attention", "1.attention", "close"]
+
+
+class Dense(nn.Module):
+    """A module of a user's own whose layers read a weighted sum of all branches, each of which joins again and again."""
+
+    def __init__(self, *, feedforward_first: bool) -> None:
+        super().__init__()
+        self.tokens, self.head, self.first = nn.Embedding(50, 8), nn.Linear(8, 50), feedforward_first
+        self.layers = nn.ModuleList(Block() for _ in range(2))
+
+    def attend(self, layer: Any, x: Tensor) -> Tensor:
+        query, key, value = layer.fused(layer.norms[0](x)).chunk(3, -1)
+        return layer.out(nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        parts = [self.tokens(ids)]
+        for layer in self.layers:
+            layer.forward = lambda x, layer=layer: self.joined(layer, parts, x)
+        x = parts[0]
+        for layer in self.layers:
+            x = layer(x)
+        logits: Tensor = self.head(x)
+        return logits
+
+    def joined(self, layer: Any, parts: list[Tensor], x: Tensor) -> Tensor:
+        branches = [self.attend, lambda layer, x: layer.feedforward(layer.norms[1](x))]
+        for branch in reversed(branches) if self.first else branches:
+            parts.append(branch(layer, x))
+            x = parts[-1]
+            for part in reversed(parts[:-1]):
+                x = x + part
+        return x
+
+
+@pytest.mark.parametrize("feedforward_first", [False, True])
+def test_a_branch_that_joins_again_lends_its_name_to_no_other(feedforward_first: bool) -> None:
+    expected = sequential()
+    if feedforward_first:
+        expected = ["embedding", "0.feedforward", "0.attention", "1.feedforward", "1.attention"]
+    assert recorded_reads(Dense(feedforward_first=feedforward_first), tokens()).sources == tuple(expected)

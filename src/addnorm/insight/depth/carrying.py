@@ -46,7 +46,7 @@ class CarriedSource:
     """Module that was running; empty for the embeddings."""
     value: Tensor
     attends: bool
-    """True if attention ran since the source before it."""
+    """True if it was computed from attention's output."""
     bent: bool = False
     """True if it is the stream itself, behind a function that is not additive."""
 
@@ -70,6 +70,8 @@ class CarriedRead:
 class Carrier(TorchFunctionMode):
     """Carries contributions through one pass. `parts` has those of every tensor of the stream that is still alive."""
 
+    seq: int
+    """Number of positions."""
     started: bool = False
     """True once the first layer has begun: all before it is the source 0, the embeddings."""
     sources: list[CarriedSource] = field(default_factory=list)
@@ -82,9 +84,10 @@ class Carrier(TorchFunctionMode):
         self.parts: Any = WeakTensorKeyDictionary()
         self._before: Any = WeakTensorKeyDictionary()
         self._on_stream: Any = WeakTensorKeyDictionary()
+        # True for what was computed from attention since it last joined: of two branches that read the stream together, the
+        # order of their products says nothing.
         self._active: Any = WeakTensorKeyDictionary()
         self._follower = AttentionFollower()
-        self._attended: list[str] = []
         self._product = ""
         self._depth = 0
         self._list: list[str] = []
@@ -96,7 +99,7 @@ class Carrier(TorchFunctionMode):
             self._start(path, stream)
         elif stream not in self.parts:
             self.parts[stream] = {len(self.sources): stream.clone()}
-            self._active[stream] = True
+            self._active[stream] = False
             self._add_source(path, stream, attends=False, bent=True)
 
     def _add_source(self, path: str, value: Tensor, *, attends: bool, bent: bool = False) -> None:
@@ -136,6 +139,7 @@ class Carrier(TorchFunctionMode):
         if carried and func in _JOINS:
             self._join(func, given)
             carried = [each for each in given if each in self.parts]
+        attends = any(self._active.get(each, False) for each in given)
         made = self._applied(func, args, kwargs, carried) if carried else []
         out = func(*args, **kwargs)
         # An assignment returns nothing and changes its first argument.
@@ -144,7 +148,7 @@ class Carrier(TorchFunctionMode):
             if not result.is_floating_point():
                 continue
             if active or func in _LOOKUPS:
-                self._active[result] = True
+                self._active[result] = attends
             known = {source: parts[place] for source, parts in made if place < len(parts)}
             if SHIFT in known and not bool(known[SHIFT].any()):
                 del known[SHIFT]
@@ -158,7 +162,10 @@ class Carrier(TorchFunctionMode):
                 del self.parts[result]
         count = len(self._follower.attentions)
         self._follower.follow(func, args, kwargs, out, 0)
-        self._attended += self.paths[-1:] * (len(self._follower.attentions) - count)
+        rows = [each.query if each.weights is None else each.weights for each in self._follower.attentions[count:]]
+        # A mixing of several streams is a softmax too, but not over positions.
+        if any(each is not None and each.shape[-2] == self.seq for each in rows):
+            self._active.update((result, True) for result in results)
         return out
 
     def _pass_on(self, x: Tensor, view: Tensor) -> None:
@@ -190,15 +197,8 @@ class Carrier(TorchFunctionMode):
                 number = 0
                 if self.started:
                     number = len(self.sources)
-                    # A mixing of several streams may be a softmax too: attention is of this branch only if the branch's
-                    # last product is in the same part of the layer.
-                    attends = any(
-                        f"{self._branch(self._product)}.".startswith(f"{self._branch(path)}.")
-                        for path in self._attended
-                    )
-                    self._add_source(self.paths[-1] or self._product, each, attends=attends)
-                    self._attended = []
-                self.parts[each] = {number: each.clone()}
+                    self._add_source(self.paths[-1] or self._product, each, attends=self._active[each])
+                self.parts[each], self._active[each] = {number: each.clone()}, False
 
     def _own_norm(self, x: Tensor) -> tuple[Tensor, Parts] | None:
         """The stream before the norm of a read; None for a norm of the stream, as one at the end of a layer before."""

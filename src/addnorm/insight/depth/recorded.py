@@ -44,7 +44,7 @@ def recorded_reads(model: nn.Module, tokens: Tensor) -> RecordedReads:
         if hasattr(config, "_experts_implementation"):
             config._experts_implementation = "eager"  # the grouped product of experts hides which product is which
     with Float64Mode():
-        carrier, layers = Carrier(), layer_paths(copied, tokens)
+        carrier, layers = Carrier(seq=tokens.shape[1]), layer_paths(copied, tokens)
     with ExitStack() as stack:
         for path, module in copied.named_modules():
             _watch(stack, carrier, path, module, is_layer=path in layers)

@@ -2,7 +2,7 @@ r"""Grouped attention through torch's own attention, which takes one term: the t
 
     Σ_i s_i Q_i K_iᵀ = [s_1 Q_1 | … | s_n Q_n] · [K_1 | … | K_n]ᵀ
 
-A weight common to all terms becomes torch's `scale`, others are multiplied into the queries. Torch's linear-memory CPU
+A positive weight common to all terms becomes torch's `scale`, others are multiplied into the queries. Torch's linear-memory CPU
 kernel needs one width for queries, keys and values and otherwise silently holds the matrix, so the narrower side is padded
 with zeros, which change nothing. Torch's causal flag aligns at the first key, ours at the last, so with fewer queries than
 keys a bool query × key mask is passed instead. A bias by distance is expanded to a matrix.
@@ -32,11 +32,11 @@ def sdpa(problem: AttentionProblem) -> Tensor:
     queries, keys = _side_by_side(p)
     width = max(queries.shape[-1], p.value_dim)
     mask, alive = _mask(p)
+    scale = p.weights if isinstance(p.weights, float) and p.weights > 0 else 1.0
     if p.value.is_cuda and width > FLASH_WIDTH:
         # Only torch's memory-efficient kernel takes these. It needs no equal widths, and knows no groups: given groups, torch
         # would silently hold the matrix.
         keys, value = (tensor.repeat_interleave(p.group, 1) if p.group > 1 else tensor for tensor in (keys, p.value))
-        scale = p.weights if isinstance(p.weights, float) else 1.0
         causal = p.causal and mask is None and p.query > 1
         wide = F.scaled_dot_product_attention(queries, keys, value, attn_mask=mask, is_causal=causal, scale=scale)
         return wide if alive is None else wide.masked_fill(~alive, 0.0)
@@ -46,7 +46,7 @@ def sdpa(problem: AttentionProblem) -> Tensor:
         _filled(p.value, width),
         attn_mask=mask,
         is_causal=p.causal and mask is None and p.query > 1,
-        scale=p.weights if isinstance(p.weights, float) else 1.0,
+        scale=scale,
         enable_gqa=p.group > 1,
     )[..., : p.value_dim]
     return attended if alive is None else attended.masked_fill(~alive, 0.0)
@@ -87,7 +87,8 @@ def holds_matrix(problem: AttentionProblem) -> bool:
 
 def _side_by_side(p: AttentionProblem) -> tuple[Tensor, Tensor]:
     if isinstance(p.weights, float):
-        queries = p.queries
+        # Torch scales what it has masked with -inf: a scale of zero or less would show it, or make NaN of it.
+        queries = p.queries if p.weights > 0 else tuple(query * p.weights for query in p.queries)
     elif p.value.is_cuda and len(p.queries) > 1:
         # One product over all terms: a GPU takes longer to start a product for each than to compute it. Rounded alike.
         stacked, factors = torch.stack(p.queries, -2), p.weights.to(p.dtype)[:, :, None, :, None]
