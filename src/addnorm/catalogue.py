@@ -267,6 +267,15 @@ def room(name: str) -> Room:
     return ROOMS[name]
 
 
+def family_of(parameter: str) -> str:
+    """The name of a parameter without the numbers of layers and of modules in lists: `residual.gates.static` for
+    `residual.gates.3.static`.
+
+    Numbers of one family are tested, counted and drawn together, so this rule stands here alone.
+    """
+    return ".".join(part for part in parameter.removeprefix("layers.").split(".") if not part.isdigit())
+
+
 @functools.cache
 def rooms_by_base() -> dict[Any, Room]:
     """The rooms by the base class of their specs, which annotates a field that takes any sibling of the room."""

@@ -16,7 +16,7 @@ from transformers import DynamicCache
 
 import addnorm
 from addnorm.errors import InputError
-from addnorm.outside.hugging_face.shipped.assembly import fill_joint, joint_spec
+from addnorm.outside.hugging_face.shipped.assembly import ShippedModel, fill_joint
 from addnorm.outside.hugging_face.shipped.reading import TABLES
 from sampled import sampled
 
@@ -126,7 +126,7 @@ def _as_ours(case: str, theirs: Any, number_of: Callable[[Any], Tensor | None]) 
     for target, source in zip(holder.parameters(), theirs.parameters(), strict=True):
         number = number_of(source)
         target.data = torch.zeros_like(source) if number is None else number.detach().clone()
-    residual = joint_spec(table, holder).build_residual().double()
+    residual = ShippedModel(table, copy.deepcopy(holder)).spec.build_residual().double()
     with torch.no_grad():
         for parameter in residual.parameters():
             parameter.zero_()

@@ -4,6 +4,7 @@ import gc
 import itertools
 import math
 import weakref
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -171,6 +172,52 @@ def test_attention_rows(summed) -> None:
             alike = [1 - float(jensenshannon(a, b, base=2)) ** 2 for a, b in pairs]
             assert row["mean_similarity"] == pytest.approx(np.mean(alike), rel=CLOSE)
     assert "similarity" not in found["attention"][0]
+
+
+@pytest.mark.parametrize("normalisation", ["squared_relu", "softpick"])
+@pytest.mark.parametrize("silent", [(1,), (0, 3), (0, 1, 2, 3)])
+def test_a_head_that_reads_nothing_is_left_out_of_the_means_of_its_layer(
+    silent: tuple[int, ...], normalisation: str
+) -> None:
+    spec = preset("llama", vocab=20, width=16, depth=3, heads=4, hidden=8, max_seq=16, normalisation=normalisation)
+    given, models = windows(spec), [spec.build(seed=0).double() for _ in range(2)]
+    with torch.no_grad():
+        for model in models:
+            for parameter in model.parameters():
+                parameter.mul_(3 if parameter.dim() > 1 else 1)
+        for head in silent:  # scores of zero, of which both functions make no weight
+            models[1].layers[1].attention.body.query.weight[4 * head : 4 * (head + 1)] = 0
+    whole, found = (flow(model, given)["attention"] for model in models)
+    reading = [head for head in range(4) if head not in silent]
+    names = {"entropy", "entropy_share", "one_hot", "first_share", "similarity"}
+    for head, (row, expected) in enumerate(zip(found[1]["heads"], whole[1]["heads"], strict=False)):
+        assert row == (expected if head in reading else {"head": head})
+    for name in names:
+        expected = [whole[1]["heads"][head][name] for head in reading]
+        assert found[1].get(name) == (pytest.approx(np.mean(expected), rel=CLOSE) if reading else None)
+    assert ("mean_similarity" in found[1]) == ("mean_similarity" in found[2]) == bool(reading)
+    assert all(
+        math.isfinite(value) for row in found for name, value in row.items() if name in (*names, "mean_similarity")
+    )
+
+
+def test_the_similarity_of_means_is_that_of_the_heads_that_read() -> None:
+    seen = torch.tensor([[[1, 1, 0, 1, 0, 0]], [[1, 0, 1, 1, 1, 0]]]).movedim(0, 1).bool()  # [batch, heads, query]
+    draws = torch.Generator().manual_seed(0)
+    tally, blocks = (
+        attention.AttentionTally(),
+        torch.rand(2, *seen.shape, 6, dtype=DOUBLE, generator=draws) * seen[..., None],
+    )
+    rows = [
+        SimpleNamespace(block=lambda columns, b=b: b[..., columns], visible=torch.full((1, 1, 6), 6)) for b in blocks
+    ]
+    tally._compare(dict(enumerate(rows)), {place: b.sum(-1) for place, b in enumerate(blocks)}, 6)
+    maps = [(b / b.sum(-1, keepdim=True))[0] for b in blocks]
+    alike = []
+    for row in range(5):
+        one, other = (m[seen[0, :, row], row].mean(0).numpy() for m in maps)
+        alike.append(1 - float(jensenshannon(one, other, base=2)) ** 2)
+    assert tally.mean_similarity[1].means[0] == pytest.approx(np.mean(alike), rel=CLOSE)
 
 
 def test_some_row_is_one_hot_and_some_is_not(summed) -> None:

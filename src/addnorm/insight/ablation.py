@@ -20,13 +20,13 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor
 
-from addnorm.catalogue import JOINT_ROOMS, ROOMS
+from addnorm.catalogue import JOINT_ROOMS, ROOMS, family_of
 from addnorm.errors import InputError
 from addnorm.insight.flow.measure import Windows
 from addnorm.insight.flow.runs import Settings, measured_once, over_runs
 from addnorm.insight.identifiable import gauges
 from addnorm.model.neutral import declared_value
-from addnorm.model.presets import FIELD_OF_ROOM
+from addnorm.model.presets import FIELD_OF_ROOM, belongs
 from addnorm.model.spec import ModelSpec
 from addnorm.model.transformer import Transformer
 from addnorm.reduction import Reducible, Reduction
@@ -141,13 +141,13 @@ def ablations(model: Transformer, start: Transformer, batches: Sequence[Batch]) 
 
 def room_of(name: str) -> str | None:
     """The room of the mechanism that a parameter belongs to; None for those of other parts of the model."""
-    return next((room for room in JOINT_ROOMS if f".{FIELD_OF_ROOM[room]}." in f".{name}"), None)
+    return next((room for room in JOINT_ROOMS if belongs(name, room)), None)
 
 
 def group_of(name: str, room: str) -> str:
     """The group of a parameter: its mechanism and its name, without the numbers of layers."""
     own = f".{name}".partition(f".{FIELD_OF_ROOM[room]}.")[2]
-    return ".".join([room, *(part for part in own.split(".") if not part.isdigit())])
+    return family_of(f"{room}.{own}")
 
 
 def neutral_values(spec: ModelSpec) -> dict[str, Tensor]:
@@ -161,7 +161,7 @@ def neutral_values(spec: ModelSpec) -> dict[str, Tensor]:
         siblings = [(type(sibling)(**each.settings), each) for each in plain]
         # Settings of another form may give the same names other meanings: the nearest declaration counts first.
         for reduced, reduction in sorted(siblings, key=lambda pair: _settings_apart(pair[0], sibling)):
-            for name, value in _values_of(spec, field, reduced, reduction).items():
+            for name, value in _values_of(spec, room, reduced, reduction).items():
                 values.setdefault(name, value)
     return values
 
@@ -170,16 +170,16 @@ def _settings_apart(one: Any, other: Any) -> int:
     return sum(getattr(one, each.name) != getattr(other, each.name) for each in fields(one))
 
 
-def _values_of(spec: ModelSpec, field: str, sibling: Any, reduction: Reduction) -> dict[str, Tensor]:
+def _values_of(spec: ModelSpec, room: str, sibling: Any, reduction: Reduction) -> dict[str, Tensor]:
     """Values that a reduction gives to parameters of this model, by name."""
     try:
-        reduced = replace(spec, **{field: sibling}).build()
+        reduced = replace(spec, **{FIELD_OF_ROOM[room]: sibling}).build()
     except InputError:
         return {}  # settings that do not fit these sizes
     shapes = {name: parameter.shape for name, parameter in spec.build().named_parameters()}
     declared = {}
     for name, parameter in reduced.named_parameters():
-        if f".{field}." not in f".{name}" or shapes.get(name) != parameter.shape:
+        if not belongs(name, room) or shapes.get(name) != parameter.shape:
             continue
         value = declared_value(name, parameter.detach(), reduction.parameters)
         if value is not None:

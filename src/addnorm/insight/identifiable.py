@@ -13,7 +13,7 @@ import torch
 
 from addnorm.catalogue import JOINT_ROOMS, MECHANISM_ROOMS
 from addnorm.errors import AddnormError, InputError, UnknownName
-from addnorm.model.presets import FIELD_OF_ROOM
+from addnorm.model.presets import belongs
 from addnorm.model.spec import ModelSpec
 from addnorm.model.transformer import Transformer
 from addnorm.symmetry.counting import LARGEST, LearnedNumbers, learned_numbers
@@ -53,23 +53,18 @@ def groups_of(model: Transformer, rooms: Sequence[str] = MECHANISM_ROOMS) -> dic
     """The parameters of each room's mechanism, by room."""
     groups: dict[str, list[str]] = {}
     for name, _ in model.named_parameters():
-        for room in rooms:
-            field = FIELD_OF_ROOM[room]
-            # A norm's module is an `input_norm`, …, a bias's one of a branch's body.
-            if f".{field}." in f".{name}" or f"_{field}." in name:
-                groups.setdefault(room, []).append(name)
-                break
+        if room := next((room for room in rooms if belongs(name, room)), None):
+            groups.setdefault(room, []).append(name)
     return groups
 
 
-def identifiable(spec: ModelSpec, groups: Mapping[str, Sequence[str]] | None = None) -> dict[str, LearnedNumbers]:
-    """Count, per group, the learned numbers that can matter when all other parameters may be chosen to fit.
+def identifiable(spec: ModelSpec) -> dict[str, LearnedNumbers]:
+    """Count, per joint, the learned numbers that can matter when all other parameters may be chosen to fit.
 
     A rotation of the stream does not count as a change of a mechanism that reads it.
 
     Args:
         spec: of any size; its reduced model is analysed.
-        groups: names of parameters by group; if not given, the parameters of each joint, by room.
 
     Raises:
         InputError: no reduced model is small enough.
@@ -81,8 +76,7 @@ def identifiable(spec: ModelSpec, groups: Mapping[str, Sequence[str]] | None = N
         >>> count.numbers, count.matter
         (4, 0)
     """
-    named = None if groups is None else tuple((group, tuple(names)) for group, names in groups.items())
-    return dict(_counted(reduced(spec), named))
+    return dict(_counted(reduced(spec), None))
 
 
 def counts_by_variant(models: Mapping[str, object]) -> dict[str, dict[str, Any]]:

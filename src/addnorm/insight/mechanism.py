@@ -14,7 +14,7 @@ from torch import Tensor
 
 from addnorm.catalogue import Doc, room
 from addnorm.insight.depth.matrix import DepthRoom, depth_matrix, joined_rooms
-from addnorm.model.presets import FIELD_OF_ROOM
+from addnorm.model.presets import belongs
 from addnorm.model.spec import ModelSpec
 from addnorm.model.transformer import Transformer
 from addnorm.reduction import Reducible, Reduction
@@ -95,11 +95,10 @@ def _listed(values: Any) -> str:
 
 def _parameters(room_name: str, model: Transformer) -> Iterator[str]:
     """The mechanism's parameters; those of all layers with one name, one shape and equal values once."""
-    field = FIELD_OF_ROOM[room_name]
     own = [
         (re.sub(r"(?<=\.)\d+(?=\.)", "*", name), str(list(parameter.shape)), _values(parameter.detach()))
         for name, parameter in model.named_parameters()
-        if f".{field}." in f".{name}" or f"_{field}." in name  # a norm's module is an `input_norm`, …
+        if belongs(name, room_name)
     ]
     if own:
         yield f"Parameters at the start of a model with {_DEPTH} layers of width {model.spec.width}:"

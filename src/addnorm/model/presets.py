@@ -316,6 +316,13 @@ FIELD_OF_ROOM = {room: field for field, room in ROOM_OF_FIELD.items() if _HINTS[
 """The field of `ModelSpec` that always holds a mechanism of the room."""
 
 
+def belongs(parameter: str, room: str) -> bool:
+    """True for the name of a parameter of a mechanism of the room: a norm's module is an `input_norm`, …, a bias's one of a
+    branch's body."""
+    field = FIELD_OF_ROOM[room]
+    return f".{field}." in f".{parameter}" or f"_{field}." in parameter
+
+
 def preset(name: str, **overrides: Any) -> ModelSpec:
     """Make the spec of a named model, with any of its fields changed.
 

@@ -104,6 +104,16 @@ def test_the_bound_on_rounding_stays_small_where_a_rotation_stretches() -> None:
     assert measured["largest_error"] <= measured["rounding"] < 1e-10
 
 
+@pytest.mark.parametrize("every", [1, 2, 3])
+def test_layers_with_positions_and_without_have_their_own_rotation(every: int) -> None:
+    built = model(position={"kind": "interleaved_rope", "every": every}, depth=3)
+    measured = measure(ours.parts_of(built, tokens()), causal=True)
+    assert measured["largest_error"] <= measured["rounding"] < 1e-10
+    for layer, parts in enumerate(ours.parts_of(built, tokens())):
+        turned, _ = parts.rotate(parts.query, parts.key)
+        assert torch.equal(turned, parts.query) == ((layer + 1) % every == 0)
+
+
 def test_the_sum_is_what_softmax_is_taken_of() -> None:
     """Independent of any hook: the attention of the first layer, from the model's own attend."""
     built = model(depth=1).double()
@@ -198,7 +208,7 @@ def test_isotropy() -> None:
     assert all(row["query"] == row["query_biased"] and row["key"] == row["key_biased"] for row in plain)
 
 
-@pytest.mark.parametrize("position", sorted(set(ROOMS["position"].kinds()) - {"rope", "xpos"}))
+@pytest.mark.parametrize("position", sorted(set(ROOMS["position"].kinds()) - {"rope", "interleaved_rope", "xpos"}))
 def test_a_position_that_does_not_rotate_is_refused(position: str) -> None:
     with pytest.raises(InputError, match=f"the four terms: expected a rotary position, got '{position}'"):
         list(ours.parts_of(model(position=position), tokens()))

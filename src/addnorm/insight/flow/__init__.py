@@ -34,7 +34,7 @@ weights, or the newest checkpoint's. `inspect_run` writes RUN/insight.json:
     cosine           of a layer's input and output, mean over positions
     one_hot          share of those rows with more than 0.9 of their attention at one position
     similarity       1 - Jensen-Shannon divergence / ln 2 to the same head of the attention before it, mean over rows
-    mean_similarity  the same for the attention averaged over heads, independent of the order of heads
+    mean_similarity  the same for the attention averaged over the heads that read, independent of the order of heads
     score_shares     share of each joining layer's Q K^T in the variance of the summed scores (along a row, over visible
                      positions), earliest first: cov(term, sum) / var(sum). They add up to one; negative for a term that
                      works against the sum
@@ -44,9 +44,9 @@ A row of attention holds the weights that multiply the values of the positions. 
 a sink is no position, and what it takes is left out, so that rows with and without sinks are compared by how they spread over
 positions. Visible are the positions that masks leave: no later ones, none outside a window, no padding.
 
-A key is absent if it does not apply (scores that are not summed have no own_share, the first attention has no similarity);
-it is null if the number is not finite. Everything is measured in evaluation mode and float32, without dropout; for gradients,
-batch norm uses the statistics of the batch, as in training.
+A key is absent if it does not apply (scores that are not summed have no own_share, the first attention no similarity, a head
+that reads nothing no entropy); it is null if the number is not finite. Everything is measured in evaluation mode and float32,
+without dropout; for gradients, batch norm uses the statistics of the batch, as in training.
 """
 
 from addnorm.insight.flow.measure import Windows, flow

@@ -44,11 +44,13 @@ class RowTally:
         self.rows = rows if self.rows is None else self.rows + rows
 
     @property
-    def means(self) -> list[float]:
-        """Mean over rows, per head; empty without rows."""
+    def means(self) -> list[float | None]:
+        """Mean over rows, per head: None for a head without rows; empty without rows."""
         if self.total is None or self.rows is None or not bool(self.rows.any()):
             return []
-        return (self.total / self.rows).tolist()
+        return [
+            total / rows if rows else None for total, rows in zip(self.total.tolist(), self.rows.tolist(), strict=True)
+        ]
 
 
 class AttentionTally:
@@ -115,14 +117,15 @@ class AttentionTally:
                 if before is not None:
                     if before.shape == now.shape:
                         divergence[place].add(before, now)
-                    of_means[place].add(before.mean(1, keepdim=True), now.mean(1, keepdim=True))
+                    of_means[place].add(before.nanmean(1, keepdim=True), now.nanmean(1, keepdim=True))
                 before = now
         for earlier, place in pairwise(attentions):
             read, read_before = (masses[place] > 0) & _several(attentions[place]), masses[earlier] > 0
             if divergence[place].total is not None:
                 self.measures[place]["similarity"].add(divergence[place].similarity, read & read_before)
-            every = (read.all(1) & read_before.all(1))[:, None]
-            self.mean_similarity[place].add(of_means[place].similarity, every)
+            # A head that reads nothing is not part of the average over heads.
+            some = (read.any(1) & read_before.any(1))[:, None]
+            self.mean_similarity[place].add(of_means[place].similarity, some)
 
     def of(self, place: int) -> dict[str, Any]:
         """The measures of an attention, means over heads, and `heads`, those of each."""
@@ -130,13 +133,15 @@ class AttentionTally:
         shares = shares_of(self.score_variations[place]) if place in self.score_variations else None
         if shares is not None:
             per_head["own_share"] = shares[:, -1].tolist()
-        measures: dict[str, Any] = {name: sum(values) / len(values) for name, values in per_head.items()}
+        known = {name: [value for value in values if value is not None] for name, values in per_head.items()}
+        measures: dict[str, Any] = {name: sum(values) / len(values) for name, values in known.items()}
         if self.mean_similarity[place].means:
             measures["mean_similarity"] = self.mean_similarity[place].means[0]
         measures |= {name: sum(of_passes) / len(of_passes) for name, of_passes in self.directions[place].items()}
         heads = range(max(map(len, per_head.values()), default=0))
         measures["heads"] = [
-            {"head": head} | {name: values[head] for name, values in per_head.items()} for head in heads
+            {"head": head} | {name: values[head] for name, values in per_head.items() if values[head] is not None}
+            for head in heads
         ]
         return measures | ({} if shares is None else {"score_shares": shares.mean(0).tolist()})
 

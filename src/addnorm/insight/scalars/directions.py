@@ -20,6 +20,8 @@ ROUNDING = 1e-6
 """Share of the largest gradient of a mechanism below which gradients are rounding: float32 keeps 6e-8, sums lose a digit."""
 _CONNECTED = 0.05
 """Absolute value of an element of the null space's projection matrix above which two scalars belong to one direction."""
+_LOCKSTEP = 0.01
+"""Largest departure of a pair's difference from its decay-only value, as a share of how far the pair moved."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,22 +101,19 @@ class Lockstep:
     """Difference that weight decay alone would have left."""
 
 
-def lockstep(
-    scalars: Sequence[LearnedScalar], pairs: Sequence[tuple[int, int]], tolerance: float = 0.01
-) -> tuple[Lockstep, ...]:
+def lockstep(scalars: Sequence[LearnedScalar], pairs: Sequence[tuple[int, int]]) -> tuple[Lockstep, ...]:
     """Select the pairs whose difference ended where weight decay alone would have left it.
 
     Args:
         scalars: of one run.
         pairs: positions of two scalars each.
-        tolerance: largest departure of the difference from its decay-only value, as a share of how far the pair moved.
     """
     equal_moves = []
     for first, second in pairs:
         a, b = scalars[first], scalars[second]
         final, expected = b.final - a.final, b.decay_only - a.decay_only
         moved = max(abs(a.final - a.decay_only), abs(b.final - b.decay_only))
-        if moved > 0 and abs(final - expected) <= tolerance * moved:
+        if moved > 0 and abs(final - expected) <= _LOCKSTEP * moved:
             pair = Lockstep(members=(first, second), init=b.init - a.init, final=final, decay_only=expected)
             equal_moves.append(pair)
     return tuple(equal_moves)

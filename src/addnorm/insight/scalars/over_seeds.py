@@ -6,20 +6,19 @@ undriven              no gradient reached it in any seed
 redundant direction   with too few seeds to test what is left of it without its redundant directions
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Literal
 
 import numpy as np
 
+from addnorm.catalogue import family_of
 from addnorm.insight.scalars.directions import RedundantDirection
 from addnorm.insight.scalars.explanation import Explanation
 from addnorm.insight.scalars.scalar import ScalarVerdict
 from addnorm.statistics.departures import Departures, by_family, departures
 
 OverallVerdict = ScalarVerdict | Literal["open"]
-_IN_LAYER = re.compile(r"^layers\.\d+\.|\.\d+$")
 
 
 def over_seeds(runs: Sequence[Explanation]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -28,7 +27,7 @@ def over_seeds(runs: Sequence[Explanation]) -> tuple[list[dict[str, Any]], list[
     Returns:
         one row per scalar, and one row per family: a parameter with its entries in all layers.
     """
-    names = [_family(scalar.parameter) for scalar in runs[0].scalars]
+    names = [family_of(scalar.parameter) for scalar in runs[0].scalars]
     # Redundancy is a property of the model. A seed may show more directions than there are, where a gradient was by
     # chance too small; but not fewer.
     directions = min((run.directions for run in runs), key=len)
@@ -79,11 +78,6 @@ def _verdict(position: int, of_seeds: set[ScalarVerdict], share: float | None, o
     if not outcome.departed[position]:
         return "open"
     return "decayed" if share is not None and share > 0.5 else "learned"
-
-
-def _family(parameter: str) -> str:
-    """`scores.log_a.3` and `layers.2.gate.bias` without the layer."""
-    return _IN_LAYER.sub("", parameter)
 
 
 def _as_vector(direction: RedundantDirection, size: int) -> np.ndarray:

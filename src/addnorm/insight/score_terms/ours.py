@@ -48,10 +48,10 @@ def require_rotation(kind: str, position: Position) -> None:
     """Raises:
     InputError: the position encoding does not rotate queries and keys.
     """
-    if type(position).rotate is Position.rotate:
+    if type(position).rotate is Position.rotate and type(position).rotate_layer is Position.rotate_layer:
         raise InputError(
             f"the four terms: expected a rotary position, got '{kind}', with which no term of a bias depends on the distance. "
-            "Inspect a run with rope or xpos."
+            "Inspect a run with rope, interleaved_rope or xpos."
         )
 
 

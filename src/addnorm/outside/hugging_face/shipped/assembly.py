@@ -253,12 +253,6 @@ def fill_joint(table: ShippedClass, residual: Residual, stack: Any) -> Sequence[
     return table.fill(residual.residual if isinstance(residual, ResidualBeside) else residual, stack)
 
 
-def joint_spec(table: ShippedClass, theirs: Any) -> ShippedArchitecture:
-    """The joint and the sizes of a model of a class, which stays as it is."""
-    config = attrgetter(table.text_config)(theirs.config) if table.text_config else theirs.config
-    return _spec(table, config, _parts(table, attrgetter(table.stack)(theirs)))
-
-
 def _parts(table: ShippedClass, stack: Any) -> list[Sequence[ShippedBranch]]:
     return [table.branches(layer, index) for index, layer in enumerate(stack.layers)]
 
