@@ -1,5 +1,6 @@
 """Switches in whole models: identity at the train length, nothing left behind, what each applies to."""
 
+import math
 from inspect import isfunction
 
 import pytest
@@ -75,6 +76,44 @@ def test_a_local_window_joins_other_biases() -> None:
         # A window as wide as the text hides nothing, whatever joins the scores beside it.
         wide = switched(built, (LocalWindow(window=64),), reach(64))
         assert torch.equal(wide(tokens(64)), built(tokens(64)))
+
+
+WINDOWS = [(None,), (5,), (24,), (40, None), (None, 24, 40)]
+
+
+@pytest.mark.parametrize("local", [None, 3, 24])
+@pytest.mark.parametrize(("objective", "windows"), [("masked", (None,)), *(("causal", windows) for windows in WINDOWS)])
+def test_log_n_counts_the_positions_that_a_window_leaves(
+    objective: str, windows: tuple[int | None, ...], local: int | None
+) -> None:
+    """Every key of every row, from the formula: at length 64, trained at 16."""
+    built, causal = (
+        model(objective=objective, windows=windows, depth=3, position="none").double(),
+        objective == "causal",
+    )
+    switches = (*parse_switches("log_n")[0], *(() if local is None else (LocalWindow(window=local),)))
+    position = switched(built, switches, reach(64, causal=causal)).position
+    row = torch.arange(64)
+    distance = row[:, None] - row
+    queries, keys = torch.ones(1, 2, 64, 8).double(), torch.ones(1, 1, 64, 8).double()
+    for start, stop in ((0, 64), (40, 64)) if causal else ((0, 64),):
+        prepared = position.prepare(start, stop - start, queries)
+        for layer in range(3):
+            seen = distance >= 0 if causal else distance.abs() < 64
+            for window in (windows[layer % len(windows)], local):
+                seen = seen if window is None else seen & (distance.abs() < window)
+            expected = (seen.sum(1).double().log() / math.log(16)).clamp(min=1)[start:stop, None]
+            got, same = position.rotate_layer(layer, queries[:, :, start:stop], keys[:, :, start:stop], prepared)
+            torch.testing.assert_close(got, expected.expand_as(got), rtol=1e-14, atol=0)
+            assert torch.equal(same, keys[:, :, start:stop])
+
+
+def test_log_n_is_refused_where_sums_of_scores_have_several_windows() -> None:
+    switch = parse_switches("log_n")[0]
+    for windows in ((5,), (None,)):
+        require_all(switch, model(scores="sum", windows=windows).spec)
+    with pytest.raises(InputError, match=r"switch 'log_n': expected one window for all layers.*got \[5, None\]"):
+        require_all(switch, model(scores="sum", windows=(5, None)).spec)
 
 
 @pytest.mark.parametrize("scores", ["own", "sum", "power"])  # one term; a running sum; sums with weights of their own

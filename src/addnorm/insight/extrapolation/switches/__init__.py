@@ -6,7 +6,7 @@ every parameter and has another position; the model is unchanged. At the train l
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from addnorm.catalogue import Spec, room
@@ -37,6 +37,8 @@ class Reach:
     """Tokens per sequence in this evaluation."""
     causal: bool
     """True if a position attends only to itself and earlier ones."""
+    windows: tuple[int | None, ...] = (None,)
+    """The model's windows, layer by layer and from the start again; `switched` sets them."""
 
     def __post_init__(self) -> None:
         if self.trained < 2 or self.length < 1:
@@ -142,8 +144,9 @@ def switched(model: Transformer, combination: Sequence[SwitchSpec], reach: Reach
         InputError: a switch does not apply to the model.
     """
     position = model.position
-    # Rotations rebuild the position and come first; the other switches wrap it.
-    for switch in sorted(combination, key=lambda each: each.changes != "rotation"):
+    reach = replace(reach, windows=model.spec.windows)
+    # Rotations rebuild the position and come first; the other switches wrap it, a scale last: it counts what is visible.
+    for switch in sorted(combination, key=lambda each: (each.changes != "rotation", each.changes == "scale")):
         switch.require(model.spec)
         position = switch.wrap(position, reach)
     return with_position(model, position)

@@ -2,8 +2,8 @@ r"""Log-n scaling: beyond the train length, scores grow with the logarithm of th
 
     score_{mn} <- max(1, log n_m / log T) * score_{mn}
 
-n_m is the number of positions that query m attends to (m + 1 in a causal model, the length in a masked one), T the train
-length. Position biases that are added to the scores are not scaled.
+n_m is the number of positions that query m attends to (m + 1 in a causal model, the length in a masked one, fewer in a
+window), T the train length. Position biases that are added to the scores are not scaled.
 
 Why: the entropy of the attention stays about the same while n grows; without it attention spreads over long texts.
 
@@ -20,8 +20,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from addnorm.catalogue import ROOMS
+from addnorm.errors import InputError
 from addnorm.insight.extrapolation.switches import Reach, SwitchSpec, require_softmax
+from addnorm.insight.extrapolation.switches.local_window import NearestKeys
 from addnorm.insight.positioned import Wrapped
+from addnorm.kernels import precise
 from addnorm.model.architecture import Architecture
 from addnorm.position import Position
 
@@ -34,6 +38,12 @@ class LogN(SwitchSpec):
 
     def require(self, model: Architecture) -> None:
         require_softmax(self.kind, model)
+        if len(set(model.windows)) > 1 and model.scores.kind != ROOMS["scores"].plain:
+            # A factor of the queries would reach later layers with the factor of the layer that made the scores.
+            raise InputError(
+                "switch 'log_n': expected one window for all layers, as scores are summed over them, got "
+                f"{list(model.windows)}. Leave the switch out, or choose variants with --variant."
+            )
 
     def wrap(self, position: Position, reach: Reach) -> Position:
         return LogNPosition(position, reach)
@@ -45,11 +55,16 @@ class LogNPosition(Wrapped):
         self.reach = reach
 
     def own(self, start: int, seq: int, like: Tensor) -> Tensor:
-        """Factor of every query, Float[Tensor, "seq 1"]."""
-        first, last = (start + 1, start + seq) if self.reach.causal else (self.reach.length, self.reach.length)
-        seen = torch.linspace(first, last, seq, dtype=torch.float64, device=like.device)
-        return (seen.log() / math.log(self.reach.trained)).clamp(min=1.0).to(like.dtype)[:, None]
+        """Number of positions up to every query's own, Float64[Tensor, "seq 1"]."""
+        return torch.arange(start + 1, start + seq + 1, dtype=torch.float64, device=precise(like.device))[:, None]
 
     def rotate_layer(self, layer: int, query: Tensor, key: Tensor, prepared: Any) -> tuple[Tensor, Tensor]:
         query, key = self.inner.rotate_layer(layer, query, key, prepared[0])
-        return query * prepared[1], key
+        nearest = self.inner.size if isinstance(self.inner, NearestKeys) else None
+        windows = self.reach.windows[layer % len(self.reach.windows)], self.inner.window(prepared[0]), nearest
+        window = min((size for size in windows if size is not None), default=None)
+        seen = prepared[1].clamp(max=window or math.inf)
+        if not self.reach.causal:
+            seen = seen + (self.reach.length - prepared[1]).clamp(max=window - 1 if window else math.inf)
+        factor = (seen.log() / math.log(self.reach.trained)).clamp(min=1.0)
+        return query * factor.to(query.dtype).to(query.device), key
