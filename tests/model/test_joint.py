@@ -151,24 +151,42 @@ def test_a_decoder_that_attends_twice_has_three_branches_a_layer() -> None:
     assert losses[-1] < losses[0]
 
 
-@pytest.mark.parametrize("kind", ROOMS["residual"].kinds())
-def test_a_stream_may_have_any_positions(kind: str) -> None:
-    """Packed tokens and images give what the same vectors give as a sequence."""
-    try:
-        joint = addnorm.joint(kind, width=16, depth=2).double()
-    except InputError:
-        pytest.skip("takes three inputs, or runs layers again")
-    x = torch.randn(1, 12, 16, generator=torch.Generator().manual_seed(0)).double()
+def any_positions(kind: str, **settings: Any) -> Any:
+    """A joint of two layers with random numbers, and a branch for it."""
+    joint = addnorm.joint(kind, width=16, depth=2, separate_reads=True, **settings).double()
     for parameter in joint.parameters():
         nn.init.normal_(parameter, std=0.3, generator=torch.Generator().manual_seed(1))
+    return joint, lambda h: torch.tanh(h if isinstance(h, Tensor) else h[0] + 2 * h[1] - h[2])
+
+
+SETTINGS: list[tuple[str, dict[str, Any]]] = [
+    *((kind, {}) for kind in ROOMS["residual"].kinds() if kind != "replay"),  # runs layers again
+    *(("cumulative", {"weights": weights}) for weights in ("softmax", "mean")),
+]
+
+
+# In each type by the form that is taken for it: widths of a fast one are summed otherwise than those of a plain one.
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("kind", "settings"), SETTINGS)
+def test_a_stream_may_have_any_positions(kind: str, settings: dict[str, Any], dtype: torch.dtype) -> None:
+    """Packed tokens, images and one position give what the same vectors give as a sequence."""
+    try:
+        joint, branch = any_positions(kind, **settings)
+    except InputError as error:
+        pytest.skip(str(error))
+    joint.to(dtype)
+    x = torch.randn(1, 12, 16, generator=torch.Generator().manual_seed(0)).to(dtype)
     made = []
-    for shape in ((1, 12, 16), (12, 16), (1, 3, 4, 16)):
-        state = joint.open(x.view(shape))
+    for shape in ((1, 12, 16), (12, 16), (1, 3, 4, 16), (16,)):
+        state = joint.open(x.view(shape) if len(shape) > 1 else x[0, 7])
         for _ in range(4):
-            state = joint.run(state, torch.tanh)
-        made.append(joint.close(state))
+            state = joint.run(state, branch)
+        made.append(joint.close(state).detach())
         assert made[-1].shape == shape
-        torch.testing.assert_close(made[-1].view(1, 12, 16), made[0], rtol=0, atol=1e-12)
+        expected = made[0] if len(shape) > 1 else made[0][0, 7]
+        # Sums over at most five sources of four branches, in another order at most, and their sigmoids.
+        bound = 64 * torch.finfo(dtype).eps * float(made[0].abs().max())
+        torch.testing.assert_close(made[-1].view(expected.shape), expected, rtol=0, atol=bound)
 
 
 def test_scores_and_values_of_earlier_layers_are_sums(page: dict[str, Any]) -> None:

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
 from jaxtyping import Int64
 
-from addnorm.data import Dataset
+from addnorm.data import Dataset, held_batches
 from addnorm.errors import InputError
 from addnorm.outside.hugging_face.text import mask_id, require_vocab, text_ids
+from addnorm.training.objective import Batch, make_batch
 
 LENGTH = 512
 """Default number of tokens of a sequence, or the model's `max_seq` if that is less."""
@@ -27,6 +29,16 @@ class HeldText:
     def with_mask(self, inputs: Int64[np.ndarray, "*batch seq"]) -> Int64[np.ndarray, "*batch seq"]:
         """Put the model's own mask token where the data set's, the id after its vocabulary, stands."""
         return inputs if self.mask is None else np.where(inputs == self.dataset.mask_id, self.mask, inputs)
+
+    def batches(self, objective: str, size: int, seq: int, sequences: int, device: torch.device) -> tuple[Batch, ...]:
+        """Inputs and targets of the first sequences, with the model's own mask token, a batch of them at a time."""
+        batches = []
+        for step, windows in enumerate(held_batches(self.dataset, size, seq, sequences)):
+            made = make_batch(objective, windows, self.dataset, seed=0, step=step, device=torch.device("cpu"))
+            inputs = torch.from_numpy(np.ascontiguousarray(self.with_mask(made.inputs.numpy())))
+            mask = None if made.mask is None else made.mask.to(device)
+            batches.append(Batch(inputs=inputs.to(device), targets=made.targets.to(device), mask=mask))
+        return tuple(batches)
 
 
 def held_text(folder: Path, file: Path | None, *, vocab: int, masked: bool) -> HeldText:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from addnorm.data import Dataset, held_batches
+from addnorm.data import Dataset
 from addnorm.data.tokenizers.bytes import ByteTokenizer
 from addnorm.errors import InputError
 from addnorm.insight.checkpoint_text import LENGTH, HeldText, held_text, text_as_data
@@ -25,7 +25,7 @@ from addnorm.redundancy.execution.copies import copy_of
 from addnorm.store import RunFolder
 from addnorm.symmetry.bases.certificate import BasisCertificate
 from addnorm.symmetry.bases.quantising import BITS, round_weights
-from addnorm.training.objective import Batch, loss_sums, make_batch
+from addnorm.training.objective import Batch, loss_sums
 from addnorm.training.run_weights import newest_weights
 
 _WINDOWS, _BATCH = 16, 4
@@ -94,8 +94,7 @@ def text_of(target: Target, file: Path | None) -> HeldOutText | None:
     seq = min(LENGTH, longest, len(held.dataset.held) - 1)
     if seq < 1:
         raise InputError(f"--text: expected at least 2 tokens in {file}, got {len(held.dataset.held)}. Give more text.")
-    windows_of = enumerate(held_batches(held.dataset, _BATCH, seq, _WINDOWS))
-    batches = [_batch(held, window, step, masked=masked) for step, window in windows_of]
+    batches = held.batches("masked" if masked else "causal", _BATCH, seq, _WINDOWS, torch.device("cpu"))
     return HeldOutText(name=str(file), batches=batches)
 
 
@@ -158,13 +157,6 @@ def _encoded(target: Target, file: Path, vocab: int, *, own_run: bool) -> Datase
             "list of the model's own token ids in a .json file."
         )
     return text_as_data(file, ids.tolist(), vocab=vocab)
-
-
-def _batch(held: HeldText, window: np.ndarray, step: int, *, masked: bool) -> Batch:
-    objective = "masked" if masked else "causal"
-    made = make_batch(objective, window, held.dataset, seed=0, step=step, device=torch.device("cpu"))
-    inputs = torch.from_numpy(np.ascontiguousarray(held.with_mask(made.inputs.numpy())))
-    return Batch(inputs=inputs, targets=made.targets, mask=made.mask)
 
 
 def _keyword(inputs: object) -> str | None:

@@ -171,7 +171,7 @@ class Architecture:
         self._require_column()
         self._require_windows()
         if self.forgetting is not None:
-            require_forgetting(self.objective, self.attention)
+            require_forgetting(self.objective, self.attention, ACROSS_LAYERS)
         if self.convolution is not None:
             require_convolution(self.convolution, self.residual, self.block.kind, self.site_plans)
 
@@ -251,11 +251,8 @@ class Architecture:
             )
         unusual = {field: self.normalises_by, "score_cap": self.score_cap}
         for name, value in unusual.items():
-            if value not in ("softmax", None) and self.attention not in ("auto", "reference", "streaming"):
-                raise InputError(
-                    f"attention: expected 'auto', 'reference' or 'streaming' with {name} {value!r}, which no other "
-                    f"implementation computes, got {self.attention!r}. Set attention to 'auto'."
-                )
+            if value not in ("softmax", None):
+                self._require_torch(name, value)
         if self.qk_norm is not None and (reason := self.position.refuses_qk_norm) is not None:
             raise InputError(
                 f"qk_norm: expected no norm on queries and keys with position {self.position.kind!r}, because {reason}, got "
@@ -280,9 +277,13 @@ class Architecture:
                 f"again has another input, and whose keys and values stand beside it is not defined, got {self.column.kind!r}. "
                 f"{without}, or take another residual."
             )
+        self._require_torch("column", self.column.kind)
+
+    def _require_torch(self, name: str, value: object) -> None:
+        """Raises: InputError: an implementation of attention other than those of torch operations."""
         if self.attention not in ("auto", "reference", "streaming"):
             raise InputError(
-                f"attention: expected 'auto', 'reference' or 'streaming' with column {self.column.kind!r}, which no other "
+                f"attention: expected 'auto', 'reference' or 'streaming' with {name} {value!r}, which no other "
                 f"implementation computes, got {self.attention!r}. Set attention to 'auto'."
             )
 
@@ -322,7 +323,7 @@ class Architecture:
         """Function from scores to attention: the block's own, or the model's."""
         return self.block.normalises_by() or self.normalisation
 
-    @property
+    @cached_property
     def attention_shape(self) -> Shape:
         """The sizes for scores, positions and q/k biases, which count every attention as a layer."""
         return self.block.attention_shape(self.shape, sum(plan.attends for plan in self.site_plans))

@@ -17,6 +17,7 @@ Differs from the source: its output gate and norms are the settings `attended: g
 over time is not there.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import torch
@@ -120,7 +121,7 @@ def bias_with_gates(
     return together if dtype == torch.float64 else together.float()
 
 
-def require_forgetting(objective: str, attention: str) -> None:
+def require_forgetting(objective: str, attention: str, across_layers: Collection[str]) -> None:
     """Raises:
     InputError: a masked model, or one sum of scores for all layers.
     """
@@ -129,7 +130,7 @@ def require_forgetting(objective: str, attention: str) -> None:
             f"forgetting: expected null with objective {objective!r}, because a gate forgets what lies before its position, "
             "got gates. Set forgetting to null, or objective to 'causal'."
         )
-    if attention in ("running", "carry", "stored"):
+    if attention in across_layers:
         raise InputError(
             f"attention: {attention}: expected forgetting null, because every layer has gates of its own, which would be "
             "summed with the scores of earlier layers, got gates. Use 'auto' or 'streaming'."

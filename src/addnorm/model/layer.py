@@ -75,7 +75,7 @@ class Branch(nn.Module):
         self.output_norm = output_norm
         self.stream_norm = stream_norm
         self.input_factor, self.stream_factor, self.factor = input_factor, stream_factor, factor
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Dropout(dropout) if dropout else nn.Identity()
         self.attends = isinstance(body, SelfAttention | GatedAttentionUnit)
         self.takes_context = self.attends or isinstance(body, TokenTableBody | ForeignBody)
 

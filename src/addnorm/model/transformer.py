@@ -56,7 +56,7 @@ class Transformer(nn.Module):
             self.token_types = Embedding(spec.token_types, spec.width, std=spec.init_std)
         self.position = spec.build_position()
         self.embedding_norm = build_norm(spec, "embedding")
-        self.embedding_dropout = nn.Dropout(spec.dropout.embedding)
+        self.embedding_dropout = nn.Dropout(spec.dropout.embedding) if spec.dropout.embedding else nn.Identity()
         self.residual = spec.build_residual()
         self.scores = spec.build_scores()
         self.values = spec.build_values()

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float, Float64, Int64
 from torch import Tensor, nn
 
 from addnorm.catalogue import Spec
@@ -173,6 +173,17 @@ def frequencies(dim: int, theta: float, device: torch.device) -> Float[Tensor, "
     They are on the device, or on the CPU if it has no float64.
     """
     return theta ** (-torch.arange(0, dim, 2, device=precise(device), dtype=torch.float64) / dim)
+
+
+def angles(
+    start: int, seq: int, like: Tensor, frequencies: Float64[Tensor, " pairs"], divisor: float = 1.0
+) -> tuple[Float[Tensor, "seq pairs"], Float[Tensor, "seq pairs"]]:
+    """Cosines and sines of positions over the divisor, times frequencies: computed in float64, as `frequencies` are, and given
+    in the type and on the device of `like`."""
+    device = precise(like.device)
+    position = torch.arange(start, start + seq, device=device, dtype=torch.float64)
+    angle = torch.outer(position if divisor == 1 else position / divisor, frequencies.to(device))
+    return angle.cos().to(like.dtype).to(like.device), angle.sin().to(like.dtype).to(like.device)
 
 
 def turn(

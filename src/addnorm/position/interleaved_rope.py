@@ -15,14 +15,12 @@ the other layers a chunked mask.
 
 from dataclasses import dataclass
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from addnorm.errors import InputError
 from addnorm.fields import require_at_least, require_positive
-from addnorm.kernels import precise
-from addnorm.position import Position, PositionSpec, frequencies, turn
+from addnorm.position import Position, PositionSpec, angles, frequencies, turn
 from addnorm.reduction import Reduction
 from addnorm.shape import Shape
 
@@ -62,10 +60,7 @@ class InterleavedRopePosition(Position):
         self.head_dim, self.theta, self.every = head_dim, theta, every
 
     def prepare(self, start: int, seq: int, like: Tensor) -> Angles:
-        device = precise(like.device)
-        position = torch.arange(start, start + seq, device=device, dtype=torch.float64)
-        angle = torch.outer(position, frequencies(self.head_dim, self.theta, device))
-        return angle.cos().to(like.dtype).to(like.device), angle.sin().to(like.dtype).to(like.device)
+        return angles(start, seq, like, frequencies(self.head_dim, self.theta, like.device))
 
     def rotate_layer(
         self,

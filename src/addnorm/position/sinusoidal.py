@@ -18,7 +18,7 @@ from torch import Tensor
 from addnorm.errors import InputError
 from addnorm.fields import require_positive
 from addnorm.kernels import precise
-from addnorm.position import Position, PositionSpec
+from addnorm.position import Position, PositionSpec, frequencies
 from addnorm.reduction import Reduction
 from addnorm.shape import Shape
 
@@ -56,7 +56,6 @@ class SinusoidalPosition(Position):
         # Angles in float64: at position 100 000 float32 leaves an error of 0.004 in the fastest wave.
         device = precise(x.device)
         position = torch.arange(start, start + seq, device=device, dtype=torch.float64)
-        frequency = self.theta ** (-torch.arange(0, width, 2, device=device, dtype=torch.float64) / width)
-        angle = torch.outer(position, frequency)
+        angle = torch.outer(position, frequencies(width, self.theta, device))
         waves = torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(-2)
         return x + (self.scale * waves).to(x.dtype).to(x.device)

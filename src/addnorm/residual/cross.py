@@ -76,9 +76,9 @@ class _Gates(nn.Module):
             nn.init.normal_(self.gate, std=self.std, generator=generator)
 
     def mixed(self, vectors: Tensor, seen: Tensor, reciprocals: Tensor) -> Tensor:
-        """[outputs, batch, seq, width] to [ways, batch, seq, width].
+        """[outputs, …, width] to [ways, …, width].
 
-        The factors depend on `seen` and the reciprocals of its root mean squares, [outputs, batch, seq].
+        The factors depend on `seen` and the reciprocals of its root mean squares, [outputs, …].
         """
         dtype = vectors.dtype
         with without_autocast(vectors):
@@ -86,9 +86,9 @@ class _Gates(nn.Module):
                 part[:, : len(vectors)].to(dtype) for part in (self.gate, self.static)
             )  # the close may be early
             # gate . (v / rms) as (gate . v) / rms: normalising first would write a copy of all outputs at each read.
-            along = wide(torch.einsum("wnd,nbsd->wnbs", gate, seen)) * reciprocals
-            moved = torch.einsum("wnbs,nbsd->wbsd", torch.relu(along).to(dtype), vectors)
-            return moved + torch.einsum("wnd,nbsd->wbsd", static, vectors)
+            along = wide(torch.einsum("wnd,n...d->wn...", gate, seen)) * reciprocals
+            moved = torch.einsum("wn...,n...d->w...d", torch.relu(along).to(dtype), vectors)
+            return moved + torch.einsum("wnd,n...d->w...d", static, vectors)
 
 
 class CrossResidual(Residual):

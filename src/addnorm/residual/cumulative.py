@@ -94,5 +94,5 @@ class SoftmaxCumulative(Residual):
         if site.layer == 0:
             return HistoryState(state.stream + y, outputs)
         weights = torch.softmax(self.mix[site.layer - 1], dim=0).to(y.dtype)
-        joined = torch.einsum("m,mbsw->bsw", weights, torch.stack(outputs))
+        joined = torch.einsum("m,m...->...", weights, torch.stack(outputs))
         return HistoryState(state.stream + joined, outputs)

@@ -112,5 +112,5 @@ class DynamicDenseResidual(Residual):
         # last of the ways is the stream that goes on, the first three are what the next attention alone reads.
         vectors = torch.stack(outputs)
         with without_autocast(vectors):
-            mixed = torch.einsum("bswn,nbsd->wbsd", weights.to(vectors.dtype), vectors)
+            mixed = torch.einsum("...wn,n...d->w...d", weights.to(vectors.dtype), vectors)
         return Layers(mixed[-1], outputs, SeparateReads(*mixed[:-1]) if len(mixed) > 1 else None)

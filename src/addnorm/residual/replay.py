@@ -93,7 +93,7 @@ class ReplayResidual(Residual):
         earlier = self._replayed(state, site)
         if self.weights == "softmax":
             weights = torch.softmax(self.mix[site.layer - 1], dim=0).to(y.dtype)
-            joined = torch.einsum("m,mbsw->bsw", weights[:-1], earlier) + weights[-1] * y
+            joined = torch.einsum("m,m...->...", weights[:-1], earlier) + weights[-1] * y
         else:
             joined = earlier.sum(dim=0) + y
             if self.weights == "mean":

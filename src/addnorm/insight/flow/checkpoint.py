@@ -4,16 +4,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-
-from addnorm.data import held_batches
-from addnorm.insight.checkpoint_text import LENGTH, HeldText, held_text
+from addnorm.insight.checkpoint_text import LENGTH, held_text
 from addnorm.insight.flow.measure import Windows, flow
 from addnorm.insight.flow.runs import FORMAT, Settings
 from addnorm.outside.hugging_face.loading import load_hf
 from addnorm.training.numerics import device_here
-from addnorm.training.objective import Batch, make_batch
 from addnorm.version import __version__
 
 _BATCH = 4
@@ -72,11 +67,10 @@ def inspect_text(
     seq = min(LENGTH, longest or LENGTH) if length is None else length
     device = device_here()
 
-    def batches(size: int, sequences: int) -> tuple[Batch, ...]:
-        windows = held_batches(held.dataset, size, seq, sequences)
-        return tuple(_batch(objective, window, held, step, device) for step, window in enumerate(windows))
-
-    windows = Windows(batches=batches(_BATCH, settings.sequences), maps=batches(1, settings.map_sequences))
+    windows = Windows(
+        batches=held.batches(objective, _BATCH, seq, settings.sequences, device),
+        maps=held.batches(objective, 1, seq, settings.map_sequences, device),
+    )
     return measured_windows(folder, windows, text=str(text), digest=held.dataset.hash) | measure(windows)
 
 
@@ -95,11 +89,3 @@ def measured_windows(model: Path, windows: Windows, *, text: str, digest: str) -
             "map_sequences": len(windows.maps),
         },
     }
-
-
-def _batch(objective: str, window: np.ndarray, held: HeldText, step: int, device: torch.device) -> Batch:
-    """Inputs and targets of a batch, with the model's own mask token."""
-    made = make_batch(objective, window, held.dataset, seed=0, step=step, device=torch.device("cpu"))
-    inputs = torch.from_numpy(np.ascontiguousarray(held.with_mask(made.inputs.numpy())))
-    mask = None if made.mask is None else made.mask.to(device)
-    return Batch(inputs=inputs.to(device), targets=made.targets.to(device), mask=mask)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from addnorm.kernels.depth_mixing.two_forms import Gradients, TwoForms, spans
 
-Vectors = Float[Tensor, "batch seq width"]
+Vectors = Float[Tensor, "*axes width"]
 
 
 def weighted_sum(weights: Float[Tensor, "sources *positions"], vectors: Sequence[Vectors]) -> Vectors:
@@ -24,7 +24,7 @@ def weighted_sum(weights: Float[Tensor, "sources *positions"], vectors: Sequence
 
 class _WeightedSum(TwoForms):
     def plain(self, weights: Tensor, *vectors: Tensor) -> Tensor:
-        pattern = "n,nbsd->bsd" if weights.ndim == 1 else "nbs,nbsd->bsd"
+        pattern = "n,n...->..." if weights.ndim == 1 else "n...,n...d->...d"
         return torch.einsum(pattern, weights, torch.stack(vectors))
 
     def fast(self, weights: Tensor, *vectors: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from addnorm.model.architecture import Architecture
+from addnorm.position import frequencies
 
 
 class Form(ABC):
@@ -106,8 +107,7 @@ SAME, HALVES, STACKED = Same(), Halves(), Stacked()
 def is_frequencies(tensor: Tensor, spec: Architecture) -> bool:
     """True for the rotary frequencies of a spec, to the rounding of the tensor's type."""
     position: Any = spec.build_position()
-    pair = torch.arange(0, position.rotated, 2, dtype=torch.float64)
-    expected = position.theta ** (-pair / position.rotated)
+    expected = frequencies(position.rotated, position.theta, torch.device("cpu"))
     if tensor.shape != expected.shape or not tensor.is_floating_point():
         return False
     # They were computed in float32, in which the rounded exponent is off by one unit and the power by its logarithm as many;

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from addnorm.errors import InputError
 from addnorm.model.architecture import Architecture
-from addnorm.position import Position, frequencies
+from addnorm.position import Position, angles, frequencies
 from addnorm.position.rope import Angles, Rope, RopePosition
 
 
@@ -32,9 +32,7 @@ class RescaledRope(RopePosition):
         self.frequencies, self.divisor, self.query_scale = frequencies, divisor, query_scale
 
     def prepare(self, start: int, seq: int, like: Tensor) -> Angles:
-        position = torch.arange(start, start + seq, device=like.device, dtype=torch.float64) / self.divisor
-        angle = torch.outer(position, self.frequencies.to(like.device))
-        return angle.cos().to(like.dtype), angle.sin().to(like.dtype)
+        return angles(start, seq, like, self.frequencies, self.divisor)
 
     def rotate(self, query: Tensor, key: Tensor, prepared: Angles) -> tuple[Tensor, Tensor]:
         query, key = super().rotate(query, key, prepared)
