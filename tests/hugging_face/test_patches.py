@@ -186,6 +186,31 @@ def test_a_patch_is_trained_alone_or_with_the_model() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "joints", [{"scores": "signed"}, {"values": "first"}, {"scores": "signed", "residual": "rezero"}]
+)
+@pytest.mark.parametrize("name", ["LlamaForCausalLM", "GPT2LMHeadModel", "GPTNeoXForCausalLM", "Qwen3ForCausalLM"])
+def test_models_of_one_configuration_are_patched_one_by_one(name: str, joints: dict[str, Any]) -> None:
+    first = decoder(name)
+    config = first.config
+    second = type(first)(config).eval()
+    expected = logits(first), logits(second)
+    patch = addnorm.patch(first, **joints)
+    move(patch)
+    assert not torch.equal(logits(first), expected[0])
+    assert torch.equal(logits(second), expected[1])
+    assert second.config is config
+    third = type(first)(config).eval()  # made afterwards
+    third.load_state_dict(second.state_dict())
+    assert torch.equal(logits(third), expected[1])
+    addnorm.patch(second, **joints)
+    assert len({id(module.config) for module in first.modules() if hasattr(module, "config")}) == 1
+    for each, before in zip((first, second), expected, strict=True):
+        addnorm.unpatch(each)
+        assert torch.equal(logits(each), before)
+        assert each.config.to_dict() == config.to_dict()
+
+
 def test_a_copy_of_a_patched_model_is_independent() -> None:
     foreign = decoder()
     patch = addnorm.patch(foreign, residual="rezero", scores="signed")

@@ -244,10 +244,8 @@ class Transformer(nn.Module):
         layers = cast(list[TransformerLayer], list(self.layers))
         index = 0
         for number, layer in enumerate(layers):
-            replays = (
-                partial(replay_layers, layers[:number], context=context, present=layer),
-                partial(replay_last_sites, layers[:number], context=context, present=layer),
-            )
+            runs = (replay_layers, replay_last_sites) if self.spec.residual.replays else ()
+            replays = [partial(run, layers[:number], context=context, present=layer) for run in runs]
             for branches in layer.sites():
                 yield Site(index, number, branches.role, *replays), branches
                 index += 1

@@ -39,6 +39,8 @@ from addnorm.shape import Shape
 
 __all__ = ["DistancePosition", "Position", "PositionSpec"]
 
+Angles = tuple[Float[Tensor, "seq pairs"], Float[Tensor, "seq pairs"]]
+
 
 class Position(nn.Module, ABC):
     """A position encoding.
@@ -175,9 +177,7 @@ def frequencies(dim: int, theta: float, device: torch.device) -> Float[Tensor, "
     return theta ** (-torch.arange(0, dim, 2, device=precise(device), dtype=torch.float64) / dim)
 
 
-def angles(
-    start: int, seq: int, like: Tensor, frequencies: Float64[Tensor, " pairs"], divisor: float = 1.0
-) -> tuple[Float[Tensor, "seq pairs"], Float[Tensor, "seq pairs"]]:
+def angles(start: int, seq: int, like: Tensor, frequencies: Float64[Tensor, " pairs"], divisor: float = 1.0) -> Angles:
     """Cosines and sines of positions over the divisor, times frequencies: computed in float64, as `frequencies` are, and given
     in the type and on the device of `like`."""
     device = precise(like.device)

@@ -20,11 +20,9 @@ from torch import Tensor
 
 from addnorm.errors import InputError
 from addnorm.fields import require_at_least, require_positive
-from addnorm.position import Position, PositionSpec, angles, frequencies, turn
+from addnorm.position import Angles, Position, PositionSpec, angles, frequencies, turn
 from addnorm.reduction import Reduction
 from addnorm.shape import Shape
-
-Angles = tuple[Float[Tensor, "seq pairs"], Float[Tensor, "seq pairs"]]
 
 
 @dataclass(frozen=True, kw_only=True)

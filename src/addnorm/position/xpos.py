@@ -23,12 +23,11 @@ from torch import Tensor
 from addnorm.errors import InputError
 from addnorm.fields import require_positive
 from addnorm.kernels import precise
-from addnorm.position import Position, PositionSpec, frequencies, turn
+from addnorm.position import Angles, Position, PositionSpec, frequencies, turn
 from addnorm.reduction import Reduction
 from addnorm.shape import Shape
 
-Table = Float[Tensor, "seq pairs"]
-Turns = tuple[tuple[Table, Table], tuple[Table, Table]]
+Turns = tuple[Angles, Angles]
 
 
 @dataclass(frozen=True, kw_only=True)

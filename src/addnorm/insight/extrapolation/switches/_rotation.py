@@ -6,8 +6,8 @@ from torch import Tensor
 
 from addnorm.errors import InputError
 from addnorm.model.architecture import Architecture
-from addnorm.position import Position, angles, frequencies
-from addnorm.position.rope import Angles, Rope, RopePosition
+from addnorm.position import Angles, Position, angles, frequencies
+from addnorm.position.rope import Rope, RopePosition
 
 
 class RescaledRope(RopePosition):

@@ -1,5 +1,6 @@
 """`addnorm.patch` and `addnorm.unpatch`."""
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -280,4 +281,11 @@ def _note_attention(model: nn.Module, made: Patch, layers: Sequence[nn.Module]) 
 
 
 def _set_implementation(model: Any, name: Any) -> None:
+    from transformers import PreTrainedConfig
+
+    # In configurations of its own, each copied once for all modules: models made from the same one would get the function too.
+    copied: dict[int, Any] = {}
+    for module in model.modules():
+        configs = {name: value for name, value in vars(module).items() if isinstance(value, PreTrainedConfig)}
+        vars(module).update(copy.deepcopy(configs, copied))
     model.set_attn_implementation(name)
