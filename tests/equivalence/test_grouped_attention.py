@@ -8,8 +8,9 @@ import torch
 from grouped_attention_cases import BATCH, HEAD_DIM, IN_TORCH, Case, cases, leaves, paired, plain, with_gradients
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
-from addnorm.kernels.grouped_attention import IMPLEMENTATIONS, attend
+from addnorm.kernels.grouped_attention import IMPLEMENTATIONS, DistanceBias, attend, problem
 from addnorm.kernels.grouped_attention.arguments import problem_of
 from addnorm.kernels.grouped_attention.panel import NARROW
 from addnorm.kernels.grouped_attention.streaming import streaming
@@ -68,6 +69,39 @@ def test_narrow_products_and_others_are_the_same(terms: int, value_dim: int) -> 
 @pytest.mark.plain  # the shapes are those above
 def test_so_it_does_in_every_combination_of_what_forms_a_tile() -> None:
     assert_implementations_agree(cases(**CHOICES, dropout=(0.0, 0.4)))
+
+
+@pytest.mark.plain  # the shapes are those above
+@pytest.mark.parametrize("common", [0.0, 300.0, -1e4])
+@pytest.mark.parametrize("by_distance", [False, True])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_a_bias_is_not_rounded_to_the_type_of_the_values(
+    dtype: torch.dtype, by_distance: bool, common: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a row's biases have in common changes nothing, whatever its size: bfloat16 rounds 300 by 1."""
+    monkeypatch.setattr(problem, "MULTIPLIES_BFLOAT16", True)
+    for changes in paired(causal=(True, False), padded=(True, False), query=(5, 40), terms=(1, 2)):
+        case = replace(changes, by_distance=by_distance, key=40, dtype=dtype, weights="equal", value_dim=HEAD_DIM)
+        arguments, exact = case.arguments(), replace(case, dtype=torch.float64).arguments()
+        exact = {
+            name: tensor_of(exact[name], lambda tensor: tensor.to(dtype).double())
+            for name in ("queries", "keys", "value")
+        }
+        bias = tensor_of(replace(case, dtype=torch.float32).arguments()["bias"], lambda each: each + common)
+        exact_bias = tensor_of(bias, Tensor.double)
+        expected = attend(**{**arguments, **exact, "bias": exact_bias}, impl="reference")
+        for impl in IN_TORCH:
+            found = attend(**{**arguments, "bias": bias}, impl=impl).double()
+            # Probabilities, scores near 1 and the result are rounded to the type, the shifted bias of size 4 too.
+            bound = 16 * torch.finfo(dtype).eps * float(expected.detach().abs().max())
+            torch.testing.assert_close(found, expected, rtol=0, atol=bound)
+
+
+def tensor_of(given, change):
+    """The tensors of an argument, changed."""
+    if isinstance(given, DistanceBias):
+        return replace(given, values=change(given.values.detach()))
+    return change(given.detach()) if isinstance(given, Tensor) else [change(each.detach()) for each in given]
 
 
 @pytest.mark.plain  # the shapes are those above

@@ -126,10 +126,11 @@ class AttentionProblem:
         """Type of a tile's factors, scores and probabilities: bfloat16 if the device multiplies it, else `dtype`.
 
         Products add in float32 and round once, when a tile is written, as softmax(Q Kᵀ) V in bfloat16 does. Scores in float16
-        would end at 65504, so they are kept in float32.
+        would end at 65504, so they are kept in float32; so are those to which a wider bias is added.
         """
         multiplies = self.value.is_cuda or (self.value.device.type == "cpu" and MULTIPLIES_BFLOAT16)
-        return torch.bfloat16 if self.value.dtype == torch.bfloat16 and multiplies else self.dtype
+        narrow = multiplies and (self.bias is None or self.bias.dtype == torch.bfloat16)
+        return torch.bfloat16 if self.value.dtype == torch.bfloat16 and narrow else self.dtype
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,8 @@ with zeros, which change nothing. Torch's causal flag aligns at the first key, o
 keys a bool query × key mask is passed instead. A bias by distance is expanded to a matrix.
 """
 
+from functools import partial
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -33,22 +35,16 @@ def sdpa(problem: AttentionProblem) -> Tensor:
     width = max(queries.shape[-1], p.value_dim)
     mask, alive = _mask(p)
     scale = p.weights if isinstance(p.weights, float) and p.weights > 0 else 1.0
+    causal = p.causal and mask is None and p.query > 1
+    attend = partial(F.scaled_dot_product_attention, attn_mask=mask, is_causal=causal, scale=scale)
     if p.value.is_cuda and width > FLASH_WIDTH:
         # Only torch's memory-efficient kernel takes these. It needs no equal widths, and knows no groups: given groups, torch
         # would silently hold the matrix.
         keys, value = (tensor.repeat_interleave(p.group, 1) if p.group > 1 else tensor for tensor in (keys, p.value))
-        causal = p.causal and mask is None and p.query > 1
-        wide = F.scaled_dot_product_attention(queries, keys, value, attn_mask=mask, is_causal=causal, scale=scale)
-        return wide if alive is None else wide.masked_fill(~alive, 0.0)
-    attended = F.scaled_dot_product_attention(
-        _filled(queries, width),
-        _filled(keys, width),
-        _filled(p.value, width),
-        attn_mask=mask,
-        is_causal=p.causal and mask is None and p.query > 1,
-        scale=scale,
-        enable_gqa=p.group > 1,
-    )[..., : p.value_dim]
+        attended = attend(queries, keys, value)
+    else:
+        filled = (_filled(tensor, width) for tensor in (queries, keys, p.value))
+        attended = attend(*filled, enable_gqa=p.group > 1)[..., : p.value_dim]
     return attended if alive is None else attended.masked_fill(~alive, 0.0)
 
 
@@ -119,8 +115,12 @@ def _mask(p: AttentionProblem) -> tuple[Tensor | None, Tensor | None]:
             return None, None
         alive = seen.any(-1, keepdim=True)
         return seen | ~alive, alive
-    mask = bias_matrix(p, p.bias).to(p.value.dtype)
+    mask = bias_matrix(p, p.bias)
     if seen is not None:
         mask = mask.masked_fill(~seen, float("-inf"))
-    alive = (mask > float("-inf")).any(-1, keepdim=True)
+    largest = mask.detach().amax(-1, keepdim=True)
+    alive = largest > float("-inf")
+    if mask.dtype != p.value.dtype:
+        # A softmax does not see what a row has in common, but a bias of 300 is rounded by 1 in bfloat16.
+        mask = (mask - largest.masked_fill(~alive, 0.0)).to(p.value.dtype)
     return mask.masked_fill(~alive, 0.0), alive
