@@ -43,7 +43,7 @@ def sdpa(problem: AttentionProblem) -> Tensor:
         keys, value = (tensor.repeat_interleave(p.group, 1) if p.group > 1 else tensor for tensor in (keys, p.value))
         attended = attend(queries, keys, value)
     else:
-        filled = (_filled(tensor, width) for tensor in (queries, keys, p.value))
+        filled = _filled(queries, width), _filled(keys, width), _filled(p.value, width)
         attended = attend(*filled, enable_gqa=p.group > 1)[..., : p.value_dim]
     return attended if alive is None else attended.masked_fill(~alive, 0.0)
 
