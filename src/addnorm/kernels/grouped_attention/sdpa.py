@@ -118,9 +118,9 @@ def _mask(p: AttentionProblem) -> tuple[Tensor | None, Tensor | None]:
     mask = bias_matrix(p, p.bias)
     if seen is not None:
         mask = mask.masked_fill(~seen, float("-inf"))
-    largest = mask.detach().amax(-1, keepdim=True)
-    alive = largest > float("-inf")
+    alive = (mask > float("-inf")).any(-1, keepdim=True)
     if mask.dtype != p.value.dtype:
         # A softmax does not see what a row has in common, but a bias of 300 is rounded by 1 in bfloat16.
-        mask = (mask - largest.masked_fill(~alive, 0.0)).to(p.value.dtype)
+        largest = mask.detach().amax(-1, keepdim=True).masked_fill(~alive, 0.0)
+        mask = (mask - largest).to(p.value.dtype)
     return mask.masked_fill(~alive, 0.0), alive
