@@ -20,8 +20,8 @@ ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src" / "addnorm"
 SMALL = 40
 MOST = {
-    "lines without comments": 112404,  # wanted: 70500; rooms of new subjects since: 24200
-    "percent of files of at most 40 lines": 13.2,  # wanted: 8
+    "lines without comments": 112649,  # wanted: 70500; rooms of new subjects since: 24200
+    "percent of files of at most 40 lines": 13.1,  # wanted: 8
     "files in one folder": 25,
     "lines of the longest file": 400,
     "class names with several meanings": 0,

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from addnorm import ModelSpec, preset
+from addnorm.catalogue import family_of
 from addnorm.errors import UnknownName
 from addnorm.insight.identifiable import gauges
 from addnorm.insight.scalars.run_record import _absorbed as absorbed
-from addnorm.insight.scalars.run_record import group_of
 from addnorm.testing.laws import some_tokens, subject
 
 
@@ -44,7 +44,7 @@ def test_gauges(changes: Any, expected: tuple[str, ...]) -> None:
     found = absorbed(spec, scalars)
     assert tuple(found) == expected
     assert set(found.values()) <= {("learned factor of a branch",)}
-    assert group_of("residual.alpha.3") == "residual.alpha"
+    assert family_of("residual.alpha.3") == "residual.alpha"
 
 
 def test_a_number_that_is_no_scalar_of_a_joint_is_no_gauge() -> None:

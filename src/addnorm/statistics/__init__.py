@@ -47,25 +47,7 @@ if TYPE_CHECKING:
     from addnorm.statistics.result import STATES as STATES
     from addnorm.statistics.result import Result as Result
 
-__all__ = [
-    "ENDED",
-    "FEWEST_SEEDS",
-    "STATES",
-    "Published",
-    "Ranking",
-    "Result",
-    "RunValue",
-    "Tier",
-    "VariantComparison",
-    "VariantRank",
-    "Verdict",
-    "compare_pairs",
-    "kuang_2025",
-    "rank",
-    "ranking_of_published",
-    "read_published",
-    "require_margin",
-]
+__all__ = [*sorted(_HOMES)]
 
 
 def __getattr__(name: str) -> Any:

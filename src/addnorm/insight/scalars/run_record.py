@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 
-from addnorm.catalogue import JOINT_ROOMS
+from addnorm.catalogue import JOINT_ROOMS, family_of
 from addnorm.errors import InputError
 from addnorm.insight.identifiable import gauges, groups_of
 from addnorm.insight.scalars.coefficients import (
@@ -154,11 +154,6 @@ def _absorbed(spec: ModelSpec, scalars: Sequence[LearnedScalar]) -> dict[str, tu
         names = [name for own in groups_of(spec.build(), JOINT_ROOMS).values() for name in own]
     groups: dict[str, list[str]] = defaultdict(list)
     for name in names:
-        groups[group_of(name)].append(name)
-    kept = {group_of(each.parameter) for each in scalars}
+        groups[family_of(name)].append(name)
+    kept = {family_of(each.parameter) for each in scalars}
     return gauges(spec, {group: own for group, own in groups.items() if group in kept}, in_turn=True)
-
-
-def group_of(name: str) -> str:
-    """The name of a parameter without the numbers of layers."""
-    return ".".join(part for part in name.split(".") if not part.isdigit())

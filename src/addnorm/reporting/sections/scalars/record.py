@@ -4,19 +4,16 @@ Read from `scalars.safetensors`, which the worker writes with each checkpoint, s
 (learned, decayed, redundant, undriven) are `addnorm explain`'s.
 """
 
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from addnorm.catalogue import family_of
 from addnorm.reporting.formats.numbers import mean, mean_of_known, ticks, trimmed
 from addnorm.reporting.reading.study_files import contained
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.store.files import Damaged
 from addnorm.store.scalar_record import NAME, ScalarRecord
-
-_ENTRY = re.compile(r"(?P<family>.+?)(?:\.(?P<layer>\d+))?\[(?P<index>.*)\]")
-_IN_LAYER = re.compile(r"layers\.(?P<layer>\d+)\.(?P<rest>.+)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,12 +133,9 @@ def _read(record: ScalarRecord) -> dict[str, _Record]:
 
 def _taken_apart(name: str) -> tuple[str, int | None, str]:
     """Family, layer and place of `scores.log_a.3[1]` or `layers.2.gate.bias[0]`."""
-    inside = _IN_LAYER.fullmatch(name)
-    matched = _ENTRY.fullmatch(inside["rest"] if inside else name)
-    if matched is None:
-        return name, None, ""
-    layer = inside["layer"] if inside else matched["layer"]
-    return matched["family"], None if layer is None else int(layer), matched["index"].strip().rstrip(",")
+    parameter, _, index = name.removesuffix("]").partition("[")
+    layer = next((int(part) for part in parameter.split(".") if part.isdigit()), None)
+    return family_of(parameter), layer, index.strip().rstrip(",")
 
 
 def _family(
