@@ -296,7 +296,9 @@ def random_moves(model: nn.Module, inputs: Any, *, observe: Observe = "logits", 
 
 
 def equal_up_to(model: nn.Module, other: nn.Module, inputs: Any, *, observe: Observe = "logits") -> WeightDistance:
-    """Compare two models of one class by their canonical representatives.
+    """Compare the weights of two models of one class by their canonical representatives.
+
+    Equal weights say nothing of models whose code or buffers differ: `addnorm.equivalent` compares outputs.
 
     Raises:
         InputError: they have different parameters, or cannot be analysed.
