@@ -198,9 +198,8 @@ def _in_float64(
     # The bound comes from the original alone. Measured on the rewritten model, a wrong rewrite that amplifies rounding
     # would pass by its own fault.
     probe = Probe(copy_of(subject.model, torch.float64).train(mode), subject.tracked, subject.observe)
-    condition = 2 * probe.condition(
-        [(0, inputs) for inputs in drawn[:3]]
-    )  # both outputs are rounded, in different orders
+    # Twice, since both outputs are rounded, in different orders.
+    condition = 2 * probe.condition([(0, inputs) for inputs in drawn[:3]])
     bound = SAFETY * condition * probe.eps
     del probe
     row = compared(

@@ -75,9 +75,8 @@ class Operations:
             data, weight, is_transposed, bias = given["self"], given.get("other", given.get("mat2")), True, None
         else:
             return None
-        if (
-            bias is not None and self.shape(bias) != self.shape(node)[-1:]
-        ):  # one number for all, or a row for each token
+        # A bias may be one number for all channels, or a row for each token.
+        if bias is not None and self.shape(bias) != self.shape(node)[-1:]:
             return None
         turns = ("t", "transpose", "mT", "permute")
         if self.name(weight) in turns and list(weight.args[1:]) != [[0, 1]] and len(self.users[weight]) == 1:
