@@ -30,7 +30,7 @@ LEAST = {"percent of lines that are comments": 2.5}
 MOST_STAYS = {
     "query to kernel": 22,  # the table of launches is one of them, and the way taken, which is told, another
     "bias to verdict": 32,
-    "event to page": 52,  # a table of runs is followed by the same page
+    "event to page": 54,  # a table of runs is followed by the same page; the ranking lists each comparison once
     "study to runs": 40,
 }
 MOST_CLIMBS = dict.fromkeys(MOST_STAYS, 0)

@@ -24,7 +24,7 @@ from addnorm.store.study import COSTS
 from addnorm.study.definition import Study
 from addnorm.study.encoding import digest, encode
 from addnorm.study.executor import ExecutorSpec
-from addnorm.study.expansion import expand, fit_models, once_for_equal, resolve_shards, run_name, validate
+from addnorm.study.expansion import expand, fit_models, resolve_shards, run_name, validate
 from addnorm.study.plugins import plugins_in
 from addnorm.study.points import points, trained_first
 from addnorm.study.problems import Problems
@@ -106,24 +106,21 @@ def _check_passes(study: Study, problems: Problems) -> None:
     Models of others are applied by the check of their contract, those with plugins by the contract of their mechanisms.
     """
 
-    def refusal(of: tuple[ModelSpec, bool]) -> str | None:
-        model, recompute = of
-        try:
-            with torch.device("meta"):
-                built = model.build().train()
-                built.recompute = recompute
-                built(torch.zeros(1, study.training.seq, dtype=torch.int64))
-        except InputError as error:
-            return str(error)
-        return None
-
-    ours = {
-        name: (model, study.training_of(name).recompute)
-        for name, model in study.variants.items()
-        if isinstance(model, ModelSpec) and not any(plugins_in(model))
-    }
-    for name, text in once_for_equal(ours, refusal).items():
-        if text is not None:
+    refusals: dict[tuple[ModelSpec, bool], str | None] = {}
+    for name, model in study.variants.items():
+        if not isinstance(model, ModelSpec) or any(plugins_in(model)):
+            continue
+        recompute = study.training_of(name).recompute
+        if (model, recompute) not in refusals:  # points that differ in training alone have one model
+            refusals[model, recompute] = None
+            try:
+                with torch.device("meta"):
+                    built = model.build().train()
+                    built.recompute = recompute
+                    built(torch.zeros(1, study.training.seq, dtype=torch.int64))
+            except InputError as error:
+                refusals[model, recompute] = str(error)
+        if (text := refusals[model, recompute]) is not None:
             problems.add(f"$.variants.{name}", text)
 
 

@@ -35,7 +35,7 @@ def reordered(model: nn.Module, like: nn.Module) -> tuple[nn.Module, tuple[str, 
             owner, _, leaf = name.rpartition(".")
             module = copied.get_submodule(owner)
             bias = module._parameters.get(leaf.replace("weight", "bias"))
-            if bias is not None and bias.shape == order.shape and axis == output_axis(module, parameter, bias):
+            if bias is not None and bias.shape == order.shape and axis == output_axis(module, parameter, len(bias)):
                 bias.copy_(bias[order])
                 permuted[f"{owner}.{leaf.replace('weight', 'bias')}".removeprefix(".")] = None
         for name, parameter in moving:

@@ -246,11 +246,11 @@ def _constant_enough(shape: Sequence[int], out: Sequence[int]) -> bool:
     return padded[0] == 1 and sum(size == 1 for size in padded) >= 2
 
 
-def output_axis(module: nn.Module, weight: torch.Tensor, bias: torch.Tensor) -> int:
-    """Axis of a module's weight whose rows its bias is added to. Some layers store [in, out]: where both sizes are equal, only
-    the class tells, which is Transformers' Conv1D."""
-    is_transposed = type(module).__name__ == "Conv1D" or len(weight) != bias.numel()
-    return int(weight.dim() == 2 and weight.shape[1] == bias.numel() and is_transposed)
+def output_axis(module: nn.Module, weight: torch.Tensor, size: int) -> int:
+    """Axis of a module's weight to whose rows a bias of that size is added. Some layers store [in, out]: where both sizes are
+    equal, only the class tells, which is Transformers' Conv1D."""
+    is_transposed = type(module).__name__ == "Conv1D" or len(weight) != size
+    return int(weight.dim() == 2 and weight.shape[1] == size and is_transposed)
 
 
 def parameter_uses(model: nn.Module, inputs: Inputs) -> dict[str, tuple[ParameterUse, ...]]:

@@ -27,7 +27,7 @@ def drift_notes(findings: Sequence[Finding], model: nn.Module) -> tuple[str, ...
         weight = parameters.get(f"{path}.{leaf.replace('bias', 'weight')}".removeprefix("."))
         if not each.redundant_dof or "bias" not in leaf or weight is None or weight.dim() < 2:
             continue
-        axis = output_axis(model.get_submodule(path), weight, parameters[each.parameter])
+        axis = output_axis(model.get_submodule(path), weight, parameters[each.parameter].numel())
         matrix = weight.detach().movedim(axis, 0).flatten(1)
         if len(matrix) != each.size:
             continue

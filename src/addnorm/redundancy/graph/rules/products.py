@@ -273,7 +273,12 @@ def einsum(call: OpCall, equation: str, operands: Sequence[NodeValue], **_: obje
     """A contraction of two operands without repeated or broadcast axes; other operands must not shift."""
     left, arrow, right = equation.replace(" ", "").partition("->")
     parts = left.split(",")
-    plain = bool(arrow) and "." not in equation and all(len(set(each)) == len(each) for each in parts)
+    spread = [at for at, each in enumerate(parts) if "..." in each]
+    if len(spread) == 1 and len(parts) == len(operands):  # of two, one may be broadcast
+        axes = len(operands[spread[0]].shape) - len(parts[spread[0]].replace("...", ""))
+        hidden = "".join(chr(ord("À") + axis) for axis in range(axes))
+        parts, right = [each.replace("...", hidden) for each in parts], right.replace("...", hidden)
+    plain = bool(arrow) and "." not in "".join((*parts, right)) and all(len(set(each)) == len(each) for each in parts)
     if not plain or len(operands) != 2:
         call.demand_unchanged(*operands)
         return call.unmoved()
