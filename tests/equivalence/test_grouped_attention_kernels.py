@@ -214,5 +214,6 @@ def test_the_operators_keep_their_schema_and_shapes() -> None:
     torch.library.opcheck(operators.differentiate_grouped, (*given, log_sum, log_sum, out, False), test_utils=checks)
 
 
+@pytest.mark.thorough
 def test_the_kernels_compile_for_gpus_that_are_not_here() -> None:
     assert_compiles("attend_rows", "differentiate_rows", "differentiate_keys")

@@ -188,6 +188,7 @@ def test_losses_that_read_some_layers(chosen: tuple[int, ...]) -> None:
     sides.assert_right(found, gradients)
 
 
+@pytest.mark.thorough
 def test_a_sum_that_another_pass_has_overwritten_is_made_again() -> None:
     one, other = Layers(replace(CASES["mean"], padded=True)), Layers(replace(CASES["mean"], query=17, key=17))
     kept = ScoreBuffers()

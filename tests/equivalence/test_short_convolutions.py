@@ -156,6 +156,7 @@ def test_its_numbers_act_entry_by_entry() -> None:
     assert any(path.endswith(".convolution") for path in model.mechanisms())
 
 
+@pytest.mark.thorough
 def test_it_is_exported_and_compiled_to_the_same_numbers() -> None:
     model = subject(spec())
     tokens = some_tokens(model.spec)

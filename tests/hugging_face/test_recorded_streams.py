@@ -76,7 +76,7 @@ def model_of(name: str) -> Any:
     return model
 
 
-@pytest.mark.parametrize("name", sampled(3, [*CLASSES, *SHIPPED]))
+@pytest.mark.parametrize("name", sampled(5, [*CLASSES, *SHIPPED]))
 def test_contributions_add_up_to_every_read(name: str) -> None:
     reads = recorded_reads(model_of(name), tokens())
     for part, shift in zip(reads.parts, reads.shifts, strict=True):

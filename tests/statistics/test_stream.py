@@ -30,6 +30,7 @@ def test_the_likelihood_ratio_is_that_of_noncentral_t(df: int, noncentrality: fl
     np.testing.assert_allclose(got, expected, atol=1e-8)
 
 
+@pytest.mark.thorough
 def test_the_e_value_has_a_mean_of_one_when_runs_stop_at_will() -> None:
     """Stopped when it is large, or after ten runs: its mean is 1 without effect, and less for a worse proposal."""
     rng = np.random.default_rng(0)

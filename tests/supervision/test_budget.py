@@ -181,6 +181,7 @@ def test_frozen_steps_are_kept_when_flops_are_counted_otherwise(
         prepare_study(load_study(write("flops: 2e8")), tmp_path / "out")
 
 
+@pytest.mark.thorough
 def test_the_baseline_at_equal_compute_is_the_one_at_equal_tokens() -> None:
     tokens, compute = (
         resolve_budgets(fit_models(load_study("residual-scores", profile=profile), 256))

@@ -41,6 +41,7 @@ def test_llama(fields: dict[str, int], count: int) -> None:
     agrees(counted(**fields), count)
 
 
+@pytest.mark.thorough
 def test_two_layers_by_family() -> None:
     found = counted()
     agrees(found, 118)

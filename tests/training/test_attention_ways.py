@@ -93,6 +93,7 @@ def test_a_width_that_no_kernel_has_is_said(card) -> None:
     assert slow_way(wide, TRAINING, CPU) is None
 
 
+@pytest.mark.thorough
 def test_ways_are_compared_in_values_and_times() -> None:
     # Without a GPU the kernels are interpreted where Triton is installed.
     measured = measure_ways(CPU, heads=2, seq=32)
