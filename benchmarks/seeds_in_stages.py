@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import beta
 
-from addnorm.statistics.multiple_testing import Decisions, Evidence, Rule, decide, evidence
+from addnorm.statistics.multiple_testing import Decisions, Evidence, Rule, decide
 from addnorm.statistics.published import kuang_2025
 from addnorm.statistics.seeds_in_stages import SeedsInStages, needed, prospects
 
@@ -93,12 +93,12 @@ def in_stages(scenario: Scenario, values: np.ndarray, design: SeedsInStages) -> 
     pairs, references, rule = scenario.pairs, np.arange(scenario.references), scenario.rule
     present = np.zeros(values.shape, bool)
     rows: tuple[int, ...] = tuple(range(values.shape[0]))
-    so_far: Evidence | None = None
+    evidence: Evidence | None = None
     for place, seeds in enumerate(design.looks):
         present[rows, design.looks[place - 1] if place else 0 : seeds] = True
-        newer = evidence(values, present, pairs, references, rule, [design.look(place, design.seeds)])
-        so_far = newer if so_far is None else so_far.then(newer)
-        decisions = so_far.decisions(rule)
+        newer = Evidence.at(design.look(place, design.seeds), values, present, pairs, references, rule)
+        evidence = newer if evidence is None else evidence.then(newer)
+        decisions = evidence.decisions(rule)
         rows = needed(prospects(decisions, design, rule), pairs)
         if not rows:
             break

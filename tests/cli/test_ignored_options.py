@@ -4,20 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
+from test_bad_input import STUDY
 
 import made_study
 from addnorm.cli import main
 from addnorm.store import StudyFolder
 
-STUDY = """name: tiny
-seeds: [0]
-corpus: {kind: synthetic, num_documents: 20}
-tokenizer: bytes
-training: {steps: 2, batch: 2, seq: 16, eval_sequences: 4}
-model: {preset: base, width: 16, depth: 2, heads: 2, kv_heads: 1, hidden: 16, max_seq: 16}
-variants:
-  base: {}
-"""
 TABLE = "variant,seed,loss\n" + "".join(f"{v},{s},{2.9 + 0.01 * s}\n" for v in ("base", "idea") for s in range(4))
 DEVICES = "gpus=2,tflops=1,memory=80"
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
-    "JsonOption", "PluginOption", "StudyOptions", "config_table", "duration", "no_such_option", "on_screen", "page_width",
+    "JsonOption", "PluginOption", "StudyOptions", "config_table", "duration", "on_screen", "page_width",
     "paragraph", "print_json", "print_line", "print_message", "quantity", "refuse", "require_figure_file", "screen_width",
     "write_figure",
 ]  # fmt: skip
@@ -68,12 +68,8 @@ def refuse(options: Any, where: str, *names: str) -> None:
     for field in fields(options):
         default = field.default if field.default_factory is MISSING else field.default_factory()
         if field.name in names and getattr(options, field.name) != default:
-            raise no_such_option(field.name, where)
-
-
-def no_such_option(name: str, where: str) -> InputError:
-    """The error for an option that means nothing together with another."""
-    return InputError(f"--{name.replace('_', '-')}: expected no such option with {where}, got one. Leave it out.")
+            name = field.name.replace("_", "-")
+            raise InputError(f"--{name}: expected no such option with {where}, got one. Leave it out.")
 
 
 SUFFIXES = (".svg", ".pdf", ".png")

@@ -180,10 +180,10 @@ def _on_cluster(
         print_json(estimate.to_json())
         return 0
     print(cluster_table(estimate, cluster))
-    compared = len(fitted.variants) if points is None else len(points)
     if study.replicate:
-        seconds = [each.seconds for each in estimate.variants]
-        print(_second_batch(study, [max(seconds)] * compared if points else seconds, estimate.at_once))
+        seconds = {each.variant: each.seconds for each in estimate.variants}
+        compared = [max(seconds[point] for point in of) for of in points.values()] if points else [*seconds.values()]
+        print(_second_batch(study, compared, estimate.at_once))
     return 0
 
 

@@ -159,6 +159,19 @@ class Evidence:
     """Number of planned looks."""
 
     @staticmethod
+    def at(
+        look: Look,
+        values: Float[np.ndarray, "*batch variant seed"],
+        present: Bool[np.ndarray, "variant seed"],
+        pairs: Int[np.ndarray, "pair 2"],
+        references: Int[np.ndarray, " reference"],
+        rule: Rule,
+        constant: Bool[np.ndarray, " variant"] | None = None,
+    ) -> "Evidence":
+        """Evidence of one look."""
+        return Evidence.of(paired_tests(values, present & look.seeds, pairs, references, constant=constant), look, rule)
+
+    @staticmethod
     def of(tests: PairedTests, look: Look, rule: Rule) -> "Evidence":
         """Evidence of the tests of one look."""
         confidence = look.confidence(rule.confidence, rule.family)
@@ -238,25 +251,8 @@ def decide(
         InputError: no cell is present at a look.
     """
     rule = Rule(family=family, confidence=confidence, margin=margin)
-    return evidence(values, present, pairs, references, rule, looks, constant).decisions(rule)
-
-
-def evidence(
-    values: Float[np.ndarray, "*batch variant seed"],
-    present: Bool[np.ndarray, "variant seed"],
-    pairs: Int[np.ndarray, "pair 2"],
-    references: Int[np.ndarray, " reference"],
-    rule: Rule,
-    looks: Sequence[Look] = (),
-    constant: Bool[np.ndarray, " variant"] | None = None,
-) -> Evidence:
-    """All that the looks have shown of every pair of a family; the arguments are those of `decide`.
-
-    Raises:
-        InputError: no cell is present at a look.
-    """
-    of = [
-        Evidence.of(paired_tests(values, present & look.seeds, pairs, references, constant=constant), look, rule)
+    first, *later = [
+        Evidence.at(look, values, present, pairs, references, rule, constant)
         for look in looks or (Look.only(present.shape[-1]),)
     ]
-    return functools.reduce(Evidence.then, of)
+    return functools.reduce(Evidence.then, later, first).decisions(rule)

@@ -10,11 +10,12 @@ from jaxtyping import Float
 
 from addnorm.errors import InputError, UnknownName
 from addnorm.statistics.measure import LOSS, Metric
-from addnorm.statistics.multiple_testing import Look, Rule, evidence, holm
+from addnorm.statistics.multiple_testing import Look, holm
 from addnorm.statistics.noise import fit_levels
 from addnorm.statistics.notes import notes
 from addnorm.statistics.over_seeds import half_interval
 from addnorm.statistics.pairs.comparison import VariantComparison
+from addnorm.statistics.pairs.paired_tests import paired_tests
 from addnorm.statistics.pairs.text_error import text_error
 from addnorm.statistics.pairs.unpaired import unpaired_tests
 from addnorm.statistics.ranking import Ranking, RunValue, Tier, VariantRank, reference_lines, tier_of
@@ -291,17 +292,24 @@ def _rank_intervals(family: ComparisonFamily, looks: Sequence[Look]) -> dict[int
     # A family of its own at the full level: rank intervals answer another question (where is each variant among all?) than the
     # verdicts (which differ from the references?). Sharing one family would take power from the verdicts by (V - 1) / 2 per
     # reference. So the two statements hold with 95 % each, not together, and the guide says that.
-    first, second = np.triu_indices(len(rows), 1)
-    pairs = np.stack([np.array(rows, int)[first], np.array(rows, int)[second]], axis=-1)
+    one, other = np.triu_indices(len(rows), 1)
+    pairs = np.stack([np.array(rows, int)[one], np.array(rows, int)[other]], axis=-1)
     if not pairs.size:
         return dict.fromkeys(rows, (1, 1))
     if family.unpaired:
         tests = unpaired_tests(table.losses, table.present, pairs)
         p, difference = tests.p_value, tests.difference
     else:
-        rule = Rule(family=len(pairs), confidence=family.confidence, margin=family.margin)
-        of_looks = evidence(table.losses, table.present, pairs, np.array(rows), rule, looks, table.constant)
-        p, difference = of_looks.p, of_looks.difference
+        # As for verdicts: the smallest p of the procedure over all looks, and the difference of the look that has it. No
+        # interval is asked for: of all pairs of hundreds of variants, intervals take most of the time.
+        made = looks or (Look.only(len(table.seeds)),)
+        at = [
+            paired_tests(table.losses, table.present & look.seeds, pairs, np.array(rows), constant=table.constant)
+            for look in made
+        ]
+        each = np.stack([look.p_of_procedure(tests.p_value) for look, tests in zip(made, at, strict=True)])
+        first, columns = np.where(np.isnan(each), np.inf, each).argmin(axis=0), np.arange(len(pairs))
+        p, difference = each[first, columns], np.stack([tests.difference for tests in at])[first, columns]
     claimed = holm(p, len(pairs)) <= 1 - family.confidence
     lower = difference[claimed] < 0
     winner, loser = (np.where(which, *pairs[claimed].T) for which in (lower, ~lower))
