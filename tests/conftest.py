@@ -1,5 +1,6 @@
 """Fixtures for the whole suite."""
 
+import atexit
 import gc
 import os
 import re
@@ -8,6 +9,10 @@ import time
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # Registered before all other exits, and so the last of them. Freeing what the end of the process frees takes seconds.
+    atexit.register(os._exit, 0)
 
 import hypothesis
 import pytest
@@ -50,13 +55,11 @@ def pytest_collection() -> Iterator[None]:
         return (yield)
     finally:
         gc.freeze()
+        # All is freed at the exit, since libraries written in C++ print what is left, but not before: pytest collects
+        # garbage when it ends.
+        atexit.register(gc.unfreeze)
         gc.set_threshold(5_000, 20, 20)
         gc.enable()
-
-
-def pytest_unconfigure() -> None:
-    """Let it all be freed at the exit, where libraries written in C++ print what is left."""
-    gc.unfreeze()
 
 
 @cache

@@ -31,8 +31,7 @@ training: {steps: 3, batch: 2, seq: 16, eval_sequences: 4, eval_every: 2}
 model: {preset: base, width: 16, depth: 2, heads: 2, kv_heads: 1, hidden: 16, max_seq: 16, bias: {q: true, k: true}}
 variants:
   plain: {}
-  weighted: {scores: weighted}
-  masked: {objective: masked, residual: rezero}
+  masked: {objective: masked, scores: weighted, residual: rezero}
 """
 
 
@@ -72,7 +71,7 @@ def test_training(study: StudyFolder) -> None:
 
 
 def test_insight(study: StudyFolder) -> None:
-    assert len(addnorm.inspect(study.path)["runs"]) == 6
+    assert len(addnorm.inspect(study.path)["runs"]) == 4
     assert inspect_terms(study.runs()[0].path)
     assert explain(study.path)["runs"]
     assert extrapolate(study.path, lengths="1x,2x", windows=2, workers=1)["rows"]

@@ -226,7 +226,8 @@ MODELS: dict[str, tuple[Forward, dict[str, Any], int, Tensor]] = {
 def test_moves_and_the_representative_compute_the_same(name: str) -> None:
     function, parts, fixed, inputs = MODELS[name]
     model = Model(function, parts, fixed).eval()
-    for made in (random_moves(model, inputs), canonicalised(model, inputs)):
+    freedom = freedom_of(model, inputs)
+    for made in (random_moves(model, inputs, freedom=freedom), canonicalised(model, inputs, freedom=freedom)):
         assert made.certificate.passed, (name, made.sizes, made.certificate)
         assert made.certificate.exact < 1e-12
 

@@ -5,7 +5,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from addnorm.symmetry.bases.representative import NO_RULE, SHORT, ZEROS, canonicalised, equal_up_to, random_moves
+from addnorm.symmetry.bases.representative import (
+    NO_RULE,
+    SHORT,
+    ZEROS,
+    canonicalised,
+    equal_up_to,
+    freedom_of,
+    random_moves,
+)
 from sampled import sampled
 
 TOKENS = torch.arange(60).reshape(4, 15) % 23
@@ -211,13 +219,14 @@ def test_copies_of_a_part_have_one_form(part: type[nn.Module], sizes: dict[str, 
     torch.manual_seed(0)
     model = part().double().eval()
     inputs = part.inputs
-    made = canonicalised(model, inputs)
+    freedom = freedom_of(model, inputs)
+    made = canonicalised(model, inputs, freedom=freedom)
     assert made.certificate.passed
     assert {name: made.sizes.get(name, 0) for name in sizes} == sizes
     for seed in range(3):
-        moved = random_moves(model, inputs, seed=seed)
+        moved = random_moves(model, inputs, seed=seed, freedom=freedom)
         assert moved.certificate.exact < 1e-11
-        found = equal_up_to(model, moved.model, inputs)
+        found = equal_up_to(model, moved.model, inputs, freedom=freedom)
         assert found.equal, found.apart
         assert found.as_stored > 0.01
 
@@ -241,7 +250,8 @@ def test_a_factor_of_zero_keeps_the_means_of_its_branch() -> None:
     model = ScaledLayer().double()
     with torch.no_grad():
         model.weights[2][1] = 0.0
-    made = canonicalised(model, TOKENS)
+    freedom = freedom_of(model, TOKENS)
+    made = canonicalised(model, TOKENS, freedom=freedom)
     assert made.certificate.passed
     assert made.stays == {ZEROS: ("weights.2",)}
-    assert random_moves(model, TOKENS).certificate.exact < 1e-11
+    assert random_moves(model, TOKENS, freedom=freedom).certificate.exact < 1e-11

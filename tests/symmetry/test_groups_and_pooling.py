@@ -185,13 +185,12 @@ def test_a_matrix_that_data_make_is_no_weight() -> None:
 def test_what_the_canonical_form_leaves_is_named(cls: Callable[[], nn.Module], tokens: Tensor, left: int) -> None:
     torch.manual_seed(0)
     model = generic(cls().eval(), torch.float64)
-    made = canonicalised(model, tokens)
+    freedom = freedom_of(model, tokens)
+    made = canonicalised(model, tokens, freedom=freedom)
     assert made.certificate.passed
     explained = addnorm.symmetries(model, tokens, points=1).explained
-    assert (explained - sum(freedom_of(model, tokens).used().values()), bool(made.stays)) == (left, left > 0), (
-        made.stays
-    )
-    assert equal_up_to(model, random_moves(model, tokens).model, tokens).equal
+    assert (explained - sum(freedom.used().values()), bool(made.stays)) == (left, left > 0), made.stays
+    assert equal_up_to(model, random_moves(model, tokens, freedom=freedom).model, tokens, freedom=freedom).equal
 
 
 def test_a_rank_is_clear_by_its_gap_and_not_by_a_size() -> None:

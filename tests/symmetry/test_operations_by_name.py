@@ -64,8 +64,9 @@ def test_both_analyses_know_which_units_have_a_scale(name: str) -> None:
     found = addnorm.symmetries(model, X, points=1)
     assert found.refuted == ()
     assert found.explained == scales
-    assert freedom_of(model, X).sizes().get("scale of a unit", 0) == scales
-    for made in (random_moves(model, X), canonicalised(model, X)):
+    freedom = freedom_of(model, X)
+    assert freedom.sizes().get("scale of a unit", 0) == scales
+    for made in (random_moves(model, X, freedom=freedom), canonicalised(model, X, freedom=freedom)):
         assert made.certificate.passed
 
 

@@ -137,13 +137,14 @@ def built(make: Callable[[], nn.Module]) -> nn.Module:
 @pytest.mark.parametrize("make", [ShapesAlone, GatedHeads, ScaledJoin])
 def test_all_that_is_explained_is_used_up(make: Callable[[], nn.Module]) -> None:
     model = built(make)
-    assert freedom_of(model, TOKENS).staying() == {}
-    made = canonicalised(model, TOKENS)
+    freedom = freedom_of(model, TOKENS)
+    assert freedom.staying() == {}
+    made = canonicalised(model, TOKENS, freedom=freedom)
     assert made.certificate.passed
     assert sum(made.sizes.values()) == addnorm.symmetries(model, TOKENS, points=1).explained
-    moved = random_moves(model, TOKENS, seed=1)
+    moved = random_moves(model, TOKENS, seed=1, freedom=freedom)
     assert moved.certificate.exact < 1e-12
-    assert equal_up_to(model, moved.model, TOKENS).equal
+    assert equal_up_to(model, moved.model, TOKENS, freedom=freedom).equal
 
 
 @pytest.mark.parametrize(("keys", "left"), [(2, 1), (1, 0)])
@@ -166,10 +167,12 @@ def test_a_constant_passes_no_gain_with_a_zero() -> None:
 
 def test_a_constant_passes_a_kernel_without_padding() -> None:
     model = built(TwoKernels)
-    assert freedom_of(model, TOKENS).sizes()[BIAS.name] == 6
-    assert canonicalised(model, TOKENS).certificate.passed
-    assert random_moves(model, TOKENS).certificate.exact < 1e-12
-    assert float(canonicalised(model, TOKENS).model.get_parameter("each.bias").detach().abs().max()) < 1e-12
+    freedom = freedom_of(model, TOKENS)
+    assert freedom.sizes()[BIAS.name] == 6
+    made = canonicalised(model, TOKENS, freedom=freedom)
+    assert made.certificate.passed
+    assert random_moves(model, TOKENS, freedom=freedom).certificate.exact < 1e-12
+    assert float(made.model.get_parameter("each.bias").detach().abs().max()) < 1e-12
 
 
 @pytest.mark.parametrize("kind", ["no_grad", "detach"])

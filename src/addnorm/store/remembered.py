@@ -65,7 +65,7 @@ def remember(out: Path, plugins: Iterable[str]) -> None:
     for path in plugins:
         if path in known:
             continue
-        file, content = _file(path), _read(_file(path))
+        file, content = plugin_file(path), _read(plugin_file(path))
         if content is None:
             continue
         sha256 = _digest(content)
@@ -99,7 +99,7 @@ def to_load(out: Path, path: str) -> str | None:
     entry = remembered(out).get(path)
     if entry is None or not _is_trusted(entry.sha256):
         return None
-    now = _read(_file(path))
+    now = _read(plugin_file(path))
     if now is None:  # moved or removed: the copy is what the runs were trained with
         return _at(entry.copy, path) if entry.source else None
     if _digest(now) != entry.sha256:
@@ -120,7 +120,8 @@ def _entry(out: Path, values: Mapping[str, Any]) -> RememberedPlugin:
     return RememberedPlugin(**texts, copy=Path(out, FOLDER, *inside))
 
 
-def _file(path: str) -> Path:
+def plugin_file(path: str) -> Path:
+    """Return the file of a plugin or of a reference."""
     return Path(path.rpartition(":")[0] if ":" in Path(path).name else path)
 
 

@@ -256,9 +256,8 @@ class Study:
             made_by_grid = point and len(variant) <= _LONGEST_NAME and _POINT.fullmatch(f", {point}")
             _require_file_name("variants", base if made_by_grid else variant)
         if not self.seeds or len(set(self.seeds)) != len(self.seeds) or not all(0 <= n < 2**63 for n in self.seeds):
-            raise FieldError(
-                "study", "seeds", f"expected at least one seed, distinct and in [0, 2**63), got {list(self.seeds)}."
-            )
+            expected = "expected at least one seed, distinct and in [0, 2**63)"
+            raise FieldError("study", "seeds", f"{expected}, got {list(self.seeds)}.")
         self._require_unseen()
         require(self, "margin", 0 < self.margin < math.inf, "a positive number of nats per token")
         if len(set(self.references)) != len(self.references):

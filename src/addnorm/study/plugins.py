@@ -13,6 +13,7 @@ from typing import Any
 
 from addnorm.catalogue import MECHANISM_ROOMS, ROOMS, Spec, add_plugin, remove_plugin, room
 from addnorm.errors import InputError
+from addnorm.store.remembered import plugin_file
 from addnorm.study.foreign import ForeignSpec
 from addnorm.testing.contract import check_mechanism, of_defaults
 from addnorm.user_code import import_function
@@ -125,11 +126,6 @@ def plugin_hash(path: str) -> str:
         return hashlib.sha256(plugin_file(path).read_bytes()).hexdigest()
     except OSError as error:
         raise InputError(f"plugin {path}: cannot be read: {error.strerror}.") from error
-
-
-def plugin_file(path: str) -> Path:
-    """The file of a plugin or of a reference."""
-    return Path(path.rpartition(":")[0] if ":" in Path(path).name else path)
 
 
 @cache

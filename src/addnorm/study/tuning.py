@@ -31,11 +31,8 @@ class Tuning:
                 object.__setattr__(self, name, tuple(getattr(self, name)))
         check_fields(self, "tune")
         if not self.seeds or len(set(self.seeds)) != len(self.seeds) or not all(0 <= n < 2**63 for n in self.seeds):
-            raise FieldError(
-                "tune",
-                "seeds",
-                f"expected at least one tuning seed, distinct and in [0, 2**63), got {list(self.seeds)}.",
-            )
+            expected = "expected at least one tuning seed, distinct and in [0, 2**63)"
+            raise FieldError("tune", "seeds", f"{expected}, got {list(self.seeds)}.")
 
     def require_apart(self, seeds: tuple[int, ...]) -> None:
         """Refuse tuning seeds on which the variants are compared too.

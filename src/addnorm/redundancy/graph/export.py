@@ -18,15 +18,16 @@ from typing import Any
 
 import torch
 from torch import fx, nn
+from torch.fx import proxy
 from torch.fx._lazy_graph_module import _use_lazy_graph_module
 from torch.nn.modules import transformer
 from torch.utils._pytree import tree_map
 
 from addnorm.errors import AddnormError, InputError
-from addnorm.redundancy.execution.checks import is_of_model
 from addnorm.redundancy.execution.copies import held_tensors, plain_copy
 from addnorm.redundancy.execution.inputs import Inputs, bind, cloned
 from addnorm.redundancy.execution.observation import Observe, Observed
+from addnorm.redundancy.graph.place_in_model import PlaceInModel
 
 _EXPORTING = threading.RLock()
 """Serialises exports: `torch.export` keeps global state (fake-tensor and tracing modes)."""
@@ -315,8 +316,9 @@ def _undisturbed() -> Iterator[None]:
     """Restore torch's random state, default type and gradient mode afterwards, and silence the tracer's own warnings
     and logs."""
     dtype = torch.get_default_dtype()
-    detected = vars(transformer)["_detect_is_causal_mask"]
+    detected, stacks = vars(transformer)["_detect_is_causal_mask"], vars(proxy)["CapturedTraceback"]
     try:
+        vars(proxy)["CapturedTraceback"] = PlaceInModel(_Traced.forward.__code__)
         # nn.Transformer compares a mask's numbers, which a trace does not have, to learn that it need not read it. It
         # reads it then.
         vars(transformer)["_detect_is_causal_mask"] = lambda mask, is_causal=None, size=None: is_causal is True
@@ -327,6 +329,7 @@ def _undisturbed() -> Iterator[None]:
     finally:
         torch.set_default_dtype(dtype)
         vars(transformer)["_detect_is_causal_mask"] = detected
+        vars(proxy)["CapturedTraceback"] = stacks
 
 
 @contextmanager
@@ -355,21 +358,6 @@ def _without_logs() -> Iterator[None]:
         vars(_trace).pop("print", None)
         for logger in loggers:
             logger.disabled = False
-
-
-def source_of(node: fx.Node) -> tuple[str, str]:
-    """Return the path of the module that called an operation, and file:line of the innermost call outside torch."""
-    stack = node.meta.get("nn_module_stack") or {}
-    path = ""
-    for place, _ in stack.values():
-        path = str(place)
-    path = "" if path == "model" else path.removeprefix(_PREFIX)
-    where = ""
-    for line in (node.stack_trace or "").splitlines():
-        file, _, rest = line.strip().removeprefix('File "').partition('", line ')
-        if rest and is_of_model(file):
-            where = f"{file}:{rest.partition(',')[0]}"
-    return path, where
 
 
 def example_value(node: fx.Node) -> Any:

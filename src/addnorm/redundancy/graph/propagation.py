@@ -15,11 +15,12 @@ from addnorm.redundancy.algebra.linear_map import LinearMap
 from addnorm.redundancy.execution.operation_names import name_of
 from addnorm.redundancy.execution.tracked_parameters import TrackedParameter, TrackedParameters
 from addnorm.redundancy.graph.elimination import Elimination
-from addnorm.redundancy.graph.export import Program, example_value, source_of
+from addnorm.redundancy.graph.export import Program, example_value
 from addnorm.redundancy.graph.like_factors import multiple, node_names
 from addnorm.redundancy.graph.linear_images import image
 from addnorm.redundancy.graph.node_aliases import NodeAliases
 from addnorm.redundancy.graph.null_space import NullSpace
+from addnorm.redundancy.graph.place_in_model import source_of
 from addnorm.redundancy.graph.read_entries import Entries, as_read, read_entries, with_copies
 from addnorm.redundancy.graph.rule import ALWAYS, AXIAL, MASKS, OpCall, Rule, default_rule
 from addnorm.redundancy.graph.rules import rules

@@ -202,14 +202,8 @@ def _in_float64(
     condition = 2 * probe.condition([(0, inputs) for inputs in drawn[:3]])
     bound = SAFETY * condition * probe.eps
     del probe
-    row = compared(
-        _outputs(rewrite.exact().train(mode), drawn, subject.observe),
-        exact,
-        mode=_MODES[mode],
-        dtype="float64",
-        rounding=bound,
-        bound=bound,
-    )
+    outputs = _outputs(rewrite.exact().train(mode), drawn, subject.observe)
+    row = compared(outputs, exact, torch.float64, bound, bound, training=mode)
     if row.integers:
         row = replace(row, integers_changed=row.integers_changed + _changed_by_moves(subject, drawn, exact, mode))
     return row, exact, condition
@@ -260,41 +254,29 @@ def _rows(
             )
             for seed in range(DRAWS)
         )
-        yield compared(
-            _outputs(copy_of(rewritten, torch.float64).train(mode), drawn, subject.observe),
-            exact,
-            mode=_MODES[mode],
-            dtype="float64",
-            rounding=by_storage,
-            bound=row.bound + by_storage,
-            stored=str(storage).removeprefix("torch."),
-        )
+        outputs = _outputs(copy_of(rewritten, torch.float64).train(mode), drawn, subject.observe)
+        bound = row.bound + by_storage
+        yield compared(outputs, exact, torch.float64, by_storage, bound, training=mode, stored=storage)
     for dtype in (torch.float32, torch.bfloat16) if storage is None else (storage,):
-        name = str(dtype).removeprefix("torch.")
         cast_inputs = [cast(inputs, dtype) for inputs in drawn]
         own = None if storage is not None else dtype  # a model of mixed formats runs as it is stored
         try:
             before = _outputs(copy_of(subject.model, own).train(mode), cast_inputs, subject.observe)
         except (RuntimeError, NotImplementedError, TypeError) as error:  # the original does not run in this format
-            yield _skipped(mode, name, (str(error).splitlines() or [""])[0] or "it fails")
+            yield _skipped(mode, dtype, (str(error).splitlines() or [""])[0] or "it fails")
             continue
         # The original against itself in float64 is its own error in this format, the yardstick for both models.
         rounding = floats_changed(before, exact)
         if rounding == math.inf:
-            yield _skipped(mode, name, "its own output overflows in this format or is not a number")
+            yield _skipped(mode, dtype, "its own output overflows in this format or is not a number")
             continue
-        yield compared(
-            _outputs(copy_of(rewritten, own).train(mode), cast_inputs, subject.observe),
-            before,
-            mode=_MODES[mode],
-            dtype=name,
-            rounding=rounding,
-            bound=error_bound(rounding, condition, dtype) + by_storage,
-        )
+        outputs = _outputs(copy_of(rewritten, own).train(mode), cast_inputs, subject.observe)
+        bound = error_bound(rounding, condition, dtype) + by_storage
+        yield compared(outputs, before, dtype, rounding, bound, training=mode)
 
 
-def _skipped(mode: bool, dtype: str, why: str) -> Compared:
-    return Compared(mode=_MODES[mode], dtype=dtype, difference=0.0, rounding=0.0, bound=0.0, skipped=why)
+def _skipped(mode: bool, dtype: torch.dtype, why: str) -> Compared:
+    return Compared(mode=_MODES[mode], dtype=_name(dtype), difference=0.0, rounding=0.0, bound=0.0, skipped=why)
 
 
 def error_bound(rounding: float, condition: float, dtype: torch.dtype) -> float:
@@ -316,21 +298,25 @@ def _outputs(copied: nn.Module, drawn: Sequence[Inputs], observe: Observe) -> li
 def compared(
     outputs: Sequence[ObservedNumbers],
     expected: Sequence[ObservedNumbers],
-    *,
-    mode: str,
-    dtype: str,
+    dtype: torch.dtype,
     rounding: float,
     bound: float,
-    stored: str = "",
+    *,
+    training: bool = False,
+    stored: torch.dtype | None = None,
 ) -> Compared:
-    """Compare the observed numbers of two models."""
+    """Compare the observed numbers of two models; the arguments are fields of the row."""
     return Compared(
-        mode=mode,
-        dtype=dtype,
+        mode=_MODES[training],
+        dtype=_name(dtype),
         difference=floats_changed(outputs, expected),
         rounding=rounding,
         bound=bound,
-        stored=stored,
+        stored=_name(stored) if stored else "",
         integers=sum(each.integers.numel() for each in expected),
         integers_changed=integers_changed(outputs, expected),
     )
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

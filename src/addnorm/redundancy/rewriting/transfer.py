@@ -290,7 +290,7 @@ def _compared(
     condition = max(1.0, *(floats_changed(each, exact[:1]) / STEP for each in perturbed))
     bound = SAFETY * condition * eps
     planned = flat_outputs(_sharing(model, edit, torch.float64), drawn, observe, WideningMode())
-    rows = [compared(planned, exact, mode="eval", dtype="float64", rounding=bound, bound=bound)]
+    rows = [compared(planned, exact, torch.float64, bound, bound)]
     dtype = next(each.dtype for each in model.parameters() if each.is_floating_point())
     storage = half_precision(model)
     by_storage = 0.0
@@ -303,29 +303,12 @@ def _compared(
             by_storage = max(
                 by_storage, floats_changed(flat_outputs(made, drawn[:1], observe, WideningMode()), planned[:1])
             )
-        rows.append(
-            compared(
-                flat_outputs(rewritten, drawn, observe, WideningMode()),
-                exact,
-                mode="eval",
-                dtype="float64",
-                rounding=by_storage,
-                bound=bound + by_storage,
-                stored=str(storage).removeprefix("torch."),
-            )
-        )
+        outputs = flat_outputs(rewritten, drawn, observe, WideningMode())
+        rows.append(compared(outputs, exact, torch.float64, by_storage, bound + by_storage, stored=storage))
     if dtype != torch.float64:
         lower = [cast(each, dtype) for each in drawn]
         before = flat_outputs(original, lower, observe, None)
         rounding = floats_changed(before, exact)
-        rows.append(
-            compared(
-                flat_outputs(rewritten, lower, observe, None),
-                before,
-                mode="eval",
-                dtype=str(dtype).removeprefix("torch."),
-                rounding=rounding,
-                bound=error_bound(rounding, condition, dtype) + by_storage,
-            )
-        )
+        bound = error_bound(rounding, condition, dtype) + by_storage
+        rows.append(compared(flat_outputs(rewritten, lower, observe, None), before, dtype, rounding, bound))
     return tuple(rows), cases.lengths, len(drawn)

@@ -17,7 +17,8 @@ from torch.utils._pytree import tree_leaves
 
 from addnorm.redundancy.execution.inputs import Inputs
 from addnorm.redundancy.execution.operation_names import SOFTMAXES, name_of
-from addnorm.redundancy.graph.export import Program, source_of
+from addnorm.redundancy.graph.export import Program
+from addnorm.redundancy.graph.place_in_model import source_of
 from addnorm.symmetry.actions import rules as _rules  # noqa: F401 - registers the rules
 from addnorm.symmetry.actions.call import RULES, Call, Operand
 from addnorm.symmetry.actions.equations import ZERO, Ids

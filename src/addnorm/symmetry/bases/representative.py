@@ -227,12 +227,14 @@ def _exported(model: nn.Module, inputs: Any, observe: Observe) -> Program:
     return replace(program, parameters=parameters)
 
 
-def canonicalised(model: nn.Module, inputs: Any, *, observe: Observe = "logits") -> Representative:
+def canonicalised(
+    model: nn.Module, inputs: Any, *, observe: Observe = "logits", freedom: Freedom | None = None
+) -> Representative:
     """Return the canonical representative of a model: gains are one, what layer norms remove and constants that later
     parameters take over are zero, both sides of every basis are balanced, the stream's axes and the hidden units are ordered.
 
     Two models that differ by moves of these families alone have the same, up to rounding. `Representative.stays` names the
-    parameters whose freedom is not used.
+    parameters whose freedom is not used. A `freedom` that `freedom_of` has returned for the model is not found again.
 
     Example:
         >>> import addnorm
@@ -244,7 +246,7 @@ def canonicalised(model: nn.Module, inputs: Any, *, observe: Observe = "logits")
     Raises:
         InputError: the model cannot be analysed, or the inputs do not fit.
     """
-    freedom, bound = _analysed(model, inputs, observe)
+    freedom, bound = _analysed(model, inputs, observe, freedom)
     made, certificate = rewritten(model, freedom.settle, bound, observe)
     return Representative(model=made, sizes=freedom.used(), certificate=certificate, stays=freedom.staying())
 
@@ -284,26 +286,31 @@ def quantise_ready_model(
     )
 
 
-def random_moves(model: nn.Module, inputs: Any, *, observe: Observe = "logits", seed: int = 0) -> Representative:
+def random_moves(
+    model: nn.Module, inputs: Any, *, observe: Observe = "logits", seed: int = 0, freedom: Freedom | None = None
+) -> Representative:
     """Return the model after a random element of every group: a check of all families at full size, in one comparison.
 
     Raises:
         InputError: the model cannot be analysed, or the inputs do not fit.
     """
-    freedom, bound = _analysed(model, inputs, observe)
+    freedom, bound = _analysed(model, inputs, observe, freedom)
     made, certificate = rewritten(model, lambda weights: freedom.move_at_random(weights, seed), bound, observe)
     return Representative(model=made, sizes=freedom.sizes(), certificate=certificate, stays=freedom.staying())
 
 
-def equal_up_to(model: nn.Module, other: nn.Module, inputs: Any, *, observe: Observe = "logits") -> WeightDistance:
+def equal_up_to(
+    model: nn.Module, other: nn.Module, inputs: Any, *, observe: Observe = "logits", freedom: Freedom | None = None
+) -> WeightDistance:
     """Compare the weights of two models of one class by their canonical representatives.
 
-    Equal weights say nothing of models whose code or buffers differ: `addnorm.equivalent` compares outputs.
+    Equal weights say nothing of models whose code or buffers differ: `addnorm.equivalent` compares outputs. A
+    `freedom`, as `canonicalised` takes it, must be that of both models.
 
     Raises:
         InputError: they have different parameters, or cannot be analysed.
     """
-    freedom, _ = _analysed(model, inputs, observe, other)
+    freedom, _ = _analysed(model, inputs, observe, freedom, other)
     check_model(other)
     weights, others = _in_float64(model), _in_float64(other)
     if {name: each.shape for name, each in weights.items()} != {name: each.shape for name, each in others.items()}:
@@ -332,11 +339,13 @@ def _distance(one: Weights, other: Weights) -> float:
     return float((square / size) ** 0.5) if size else 0.0
 
 
-def _analysed(model: nn.Module, inputs: Any, observe: Observe, *others: nn.Module) -> tuple[Freedom, Inputs]:
+def _analysed(
+    model: nn.Module, inputs: Any, observe: Observe, known: Freedom | None = None, *others: nn.Module
+) -> tuple[Freedom, Inputs]:
     check_model(model)
     bound = bind(inputs)
     check_inputs(bound)
-    return freedom_of(model, bound, *others, observe=observe), bound
+    return known or freedom_of(model, bound, *others, observe=observe), bound
 
 
 def _in_float64(model: nn.Module) -> Weights:
