@@ -328,7 +328,7 @@ class Terminal(io.StringIO):
     [
         ["status", "DIR"],
         ["rank", "DIR"],
-        ["explain", "DIR", "--entries"],
+        pytest.param(["explain", "DIR", "--entries"], marks=pytest.mark.thorough),
         ["inspect", "DIR"],
         ["list"],
         pytest.param(["plan", "residual-scores"], marks=pytest.mark.thorough),

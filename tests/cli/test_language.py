@@ -110,6 +110,7 @@ def english_in(text: str) -> list[str]:
     return ENGLISH.findall(text)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("blank_pictures")
 def test_what_a_newcomer_sees_in_the_first_hour_is_chinese(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: Callable[..., str]

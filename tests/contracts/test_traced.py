@@ -85,7 +85,7 @@ def params() -> Iterator[Any]:
         yield pytest.param(spec, id=name(spec), marks=[pytest.mark.soak] if again else [])
 
 
-@pytest.mark.parametrize("spec", sampled(30, params()))
+@pytest.mark.parametrize("spec", sampled(60, params()))
 @pytest.mark.parametrize("law", [exports, compiles], ids=lambda law: law.__name__)
 def test_mechanisms_are_traced(spec: ModelSpec, law: Any) -> None:
     law(spec)

@@ -8,7 +8,11 @@ from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
 
 ROOT = Path(__file__).parents[2]
 GUIDES = sorted((ROOT / "docs" / "guide").glob("*.md"))
-PAGES = sorted(ROOT.glob("README*.md")) + [page for page in GUIDES if not page.match("*.zh-CN.md")]
+PAGES = sorted(ROOT.glob("README*.md")) + [
+    pytest.param(page, marks=[pytest.mark.thorough] if page.match("notebooks.md") else [])  # trains and draws
+    for page in GUIDES
+    if not page.match("*.zh-CN.md")
+]
 """A Chinese guide has the code of the English one: test_translations."""
 BLOCKS = Sybil(parsers=[PythonCodeBlockParser(), SkipParser()])
 

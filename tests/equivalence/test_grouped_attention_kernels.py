@@ -121,12 +121,15 @@ def test_every_side_input_equals_the_reference(side: str) -> None:
 
 @pytest.mark.parametrize(
     ("dtype", "weights"),
-    [
-        (torch.float32, "per head"),
-        (torch.bfloat16, "per head"),
-        (torch.float16, "per head"),
-        (torch.bfloat16, "equal"),  # adds nothing to the others but the path without a gradient of weights
-    ],
+    sampled(
+        2,
+        [
+            (torch.bfloat16, "per head"),
+            (torch.float32, "per head"),
+            (torch.bfloat16, "equal"),  # adds nothing to the others but the path without a gradient of weights
+            (torch.float16, "per head"),
+        ],
+    ),
     ids=str,
 )
 def test_rounding_is_within_twice_that_of_the_plain_computation(dtype: torch.dtype, weights: str) -> None:

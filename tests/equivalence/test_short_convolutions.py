@@ -71,8 +71,8 @@ def test_keys_and_values_are_mixed_between_bias_and_rotation(kv_heads: int) -> N
     "changes",
     [
         {},
-        {"convolution": {"positions": 12}},
-        {"scores": "sum", "qk_norm": "rms", "block": "parallel"},
+        pytest.param({"convolution": {"positions": 12}}, marks=pytest.mark.thorough),
+        pytest.param({"scores": "sum", "qk_norm": "rms", "block": "parallel"}, marks=pytest.mark.thorough),
         {"residual": "hyper_connections", "values": "first", "attended": "gate"},
         {
             "convolution": {"of": ["query", "key", "value"]},

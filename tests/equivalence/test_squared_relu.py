@@ -55,7 +55,7 @@ OTHERS = [pytest.param(*lengths, marks=pytest.mark.plain) for lengths in ((1, 1)
 
 
 @pytest.mark.parametrize(("query", "key"), [(7, 7), *OTHERS])
-@pytest.mark.parametrize("dropout", [0.0, 0.4])
+@pytest.mark.parametrize("dropout", [0.4, pytest.param(0.0, marks=[pytest.mark.plain, pytest.mark.thorough])])
 def test_it_is_its_formula(query: int, key: int, dropout: float) -> None:
     with mock.patch("addnorm.kernels.grouped_attention.streaming.budget_of", return_value=1):  # tiles of 64 rows
         for case in SETTINGS if query < 64 else PAIRS:

@@ -122,7 +122,7 @@ def scored(seed: int = 0) -> Batch:
     return Batch(inputs=ids[:, :-1], targets=ids[:, 1:], mask=None)
 
 
-@pytest.mark.parametrize("name", sampled(3, MODELS))
+@pytest.mark.parametrize("name", sampled(6, MODELS))
 def test_every_architecture_is_measured_or_says_what_is_missing(name: str) -> None:
     settings, expected, missing = MODELS[name]
     foreign = random_model(name, settings)
@@ -145,7 +145,7 @@ FOLLOWED = ("MistralForCausalLM", "Gemma2ForCausalLM", "PhiForCausalLM")
 FOLLOWED = (*FOLLOWED, "MixtralForCausalLM", "FalconForCausalLM", "GptOssForCausalLM")
 
 
-@pytest.mark.parametrize("name", sampled(3, FOLLOWED))
+@pytest.mark.parametrize("name", sampled(6, FOLLOWED))
 def test_the_command_shows_which_branch_reads_which(name: str, ids: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The depth matrix of the stream, on the page and in JSON, is that of `addnorm.depth_matrix` on the same tokens."""
     settings = MODELS[name][0]
@@ -267,7 +267,7 @@ def ids(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("name", sampled(3, HEADLESS))
+@pytest.mark.parametrize("name", sampled(6, HEADLESS))
 def test_without_logits_the_rest_is_measured_and_the_missing_part_named(
     name: str, ids: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

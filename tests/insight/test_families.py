@@ -16,6 +16,7 @@ from addnorm.insight.scalars.scalar import LearnedScalar
 from addnorm.model.presets import FIELD_OF_ROOM, belongs
 from addnorm.model.transformer import Transformer
 from addnorm.testing.contract import tiny
+from sampled import sampled
 
 NAMES = {
     "scores.log_a.3": "scores.log_a",
@@ -66,7 +67,9 @@ def test_parts_of_other_rooms_do_not_belong() -> None:
     assert {FIELD_OF_ROOM[room] for room in JOINT_ROOMS} >= {"residual", "scores", "values"}
 
 
-@pytest.mark.parametrize("pattern", ["residual.input_norms.{}.weight", "residual.gates.{}.static", "scores.log_a.{}"])
+@pytest.mark.parametrize(
+    "pattern", sampled(3, ["residual.gates.{}.static", "residual.input_norms.{}.weight", "scores.log_a.{}"])
+)
 def test_noise_in_all_layers_departs_in_one_of_twenty_studies(pattern: str) -> None:
     """Holm's level is that of a family: tested layer by layer, about half of all studies would show a departure."""
     rng, studies, names = np.random.default_rng(0), 100, [(pattern.format(i), j) for i in range(12) for j in range(8)]

@@ -190,7 +190,7 @@ def test_a_second_strip_and_a_float32_bias_are_equivalent() -> None:
     assert addnorm.equivalent(model, addnorm.audit(once, x, methods="static").strip()[0], x)
 
 
-@pytest.mark.parametrize("units", [1, 4, 64])
+@pytest.mark.parametrize("units", sampled(3, [4, 1, 64]))
 def test_an_update_of_touched_biases_alone_is_a_difference(units: int) -> None:
     """Every bias that absorbs another one. A key bias may drift, since no output depends on it."""
     model, x = seeded(toys.PostNorm).bfloat16(), data(2, 4, WIDTH).bfloat16()

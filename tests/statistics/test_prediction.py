@@ -49,7 +49,7 @@ def test_exact_losses_are_predicted_exactly():
     assert (by_variant["v1"].verdict, by_variant["v2"].verdict) == ("better", "equivalent")
 
 
-@pytest.mark.parametrize("name", sampled(4, SIMULATION["SETTINGS"]))
+@pytest.mark.parametrize("name", sampled(8, SIMULATION["SETTINGS"]))
 def test_intervals_hold_what_comes(name):
     """All intervals of the differences together, in 95 % of the ladders; below a 99.9 % bound of 90 % is a failure."""
     held = SIMULATION["held"](SIMULATION["SETTINGS"][name], TABLES, np.random.default_rng(7))

@@ -99,6 +99,7 @@ def test_text_json_csv_and_latex_say_it(calm: Path, capsys: pytest.CaptureFixtur
     assert "found again" in capsys.readouterr().out
 
 
+@pytest.mark.thorough
 def test_longer_texts_are_judged_on_the_first_batch_and_tested_again_on_the_second(calm: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     shutil.copytree(calm, out)

@@ -117,7 +117,7 @@ CASES = [
 """In each turn a state meets every file, with harms in turn; three turns are all combinations."""
 
 
-@pytest.mark.parametrize(("state", "first", "turn"), sampled(3, CASES))
+@pytest.mark.parametrize(("state", "first", "turn"), sampled(6, CASES))
 def test_every_file_may_vanish_and_every_state_stays_true(
     study: StudyFolder,
     calm_small: Path,

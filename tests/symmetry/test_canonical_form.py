@@ -91,7 +91,7 @@ def test_copies_that_differ_by_moves_of_all_families_have_one_form(name: str, co
 @pytest.mark.parametrize(
     ("name", "every"),
     [
-        ("LlamaForCausalLM", 40),
+        pytest.param("LlamaForCausalLM", 40, marks=pytest.mark.thorough),
         *(
             pytest.param(each, 1, marks=pytest.mark.soak if at else pytest.mark.thorough)
             for at, each in enumerate(COUNTS)

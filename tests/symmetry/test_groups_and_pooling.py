@@ -124,7 +124,7 @@ class PoolingBehindTheNorm(MeanBeforeTheNorm):
 @pytest.mark.parametrize(
     ("cls", "tokens", "families"),
     sampled(
-        3,
+        6,
         [
             # A scale of each channel of the state, between the matrix into it and the one behind it.
             (GatedRecurrence, TOKENS, {"scale of a unit": 6}),
@@ -171,7 +171,7 @@ def test_a_matrix_that_data_make_is_no_weight() -> None:
 @pytest.mark.parametrize(
     ("cls", "tokens", "left"),
     sampled(
-        3,
+        6,
         [
             # Scales of a state, kernels of heads, and poolings to one place are used up by no rule, and named.
             (GatedRecurrence, TOKENS, 7),

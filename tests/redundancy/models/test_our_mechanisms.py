@@ -89,7 +89,7 @@ KV_HEADS = {kind: 1 + number % 2 for group in (FREE_KEYS, ROTATED) for number, k
 """Key heads, for two query heads: the kinds of a group take turns, so that each group is met with one key head and with two."""
 
 
-@pytest.mark.parametrize("kind", sampled(4, sorted(set(ROOMS["position"].kinds()) - {"relative_bank"})))
+@pytest.mark.parametrize("kind", sampled(8, sorted(set(ROOMS["position"].kinds()) - {"relative_bank"})))
 def test_position(kind: str) -> None:
     """Rotated keys need W_k n + db_k = 0: e conditions more, and k moves with n alone."""
     assert kind in KV_HEADS, f"derive what position '{kind}' does to the key's bias, and add it here"
@@ -110,7 +110,7 @@ def test_partial_rotation_frees_the_entries_that_are_not_rotated() -> None:
 # --- scores: the sum of several layers' scores forgives the same keys ---
 
 
-@pytest.mark.parametrize("kind", sampled(6, ROOMS["scores"].kinds()))
+@pytest.mark.parametrize("kind", sampled(12, ROOMS["scores"].kinds()))
 def test_score_residual(kind: str) -> None:
     """A shift of layer i's keys adds s_i q_i . c to a whole row of every sum that layer i joins: the base's counts."""
     check(make(scores=ROOMS["scores"].make(kind)), L * (4 * D + 2) + D, rows_of())
@@ -157,7 +157,7 @@ def test_rms_norm_forgives_nothing() -> None:
     check(make(depth=ONE, norm=ROOMS["norm"].make("rms")), ONE * 2 * D, rows)
 
 
-@pytest.mark.parametrize("training", [False, True], ids=["running-statistics", "batch-statistics"])
+@pytest.mark.parametrize("training", sampled(2, [True, False]), ids=["batch-statistics", "running-statistics"])
 def test_batch_norm_forgives_any_shift_of_the_stream(training: bool) -> None:
     """A batch norm acts on each entry alone. With running statistics it passes a shift on, scaled, and its own bias can
     take it back: of 6d + f + d moves (n, q, k, v, o, m, 1, 2) only W_q n' + db_q = 0 (d) and W_1 m' + db_1 = 0 (f) go:
@@ -209,7 +209,7 @@ def test_post_norm(embedding: bool) -> None:
     check(make(placement=ROOMS["placement"].make("post", embedding=embedding)), L * (4 * D + 2) + first, rows)
 
 
-@pytest.mark.parametrize("kind", ["sandwich", "peri"])
+@pytest.mark.parametrize("kind", sampled(2, ["sandwich", "peri"]))
 def test_sandwich_norm(kind: str) -> None:
     """Each branch ends in a norm that forgives c ones of what enters (o: d - 1 conditions, down: d - 1) and whose own
     bias the next norm forgives along ones: 2 more per layer than the base. Peri: also the norm on the embeddings along
@@ -272,7 +272,7 @@ KEEP_THE_COUNTS = {"add", "depth_scaled", "scale", "rezero", "cumulative", "repl
 
 
 @pytest.mark.parametrize(
-    "kind", sampled(3, sorted(set(ROOMS["residual"].kinds()) - {"gate"} - NOT_DERIVED["residual"]))
+    "kind", sampled(6, sorted(set(ROOMS["residual"].kinds()) - {"gate"} - NOT_DERIVED["residual"]))
 )
 def test_residual(kind: str) -> None:
     assert kind in KEEP_THE_COUNTS, f"derive what residual '{kind}' does to a branch's shift, and add it here"
@@ -452,6 +452,7 @@ def test_gated_attention_units(position: str, normalisation: str, free: int) -> 
 # --- dropout ---
 
 
+@pytest.mark.thorough
 def test_dropout_keeps_the_key_free_and_stops_the_fold_of_v() -> None:
     """In training, dropped probabilities no longer sum to one, and a branch's output is dropped entry by entry: t = 0,
     db_o = 0, db_2 = 0. Left per layer: n with q and v, d; k, d; m with up, d."""
