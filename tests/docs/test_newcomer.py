@@ -22,6 +22,8 @@ from pathlib import Path
 import pytest
 from test_tutorial import parts
 
+from sampled import sampled
+
 ROOT = Path(__file__).parents[2]
 CHINESE = re.compile(r"[\u4e00-\u9fff]")
 LOCALES = {"en": "C.UTF-8", "zh": "zh_CN.UTF-8"}
@@ -51,7 +53,9 @@ def clone(place: Path) -> Path:
     return place / "addnorm"
 
 
-@pytest.fixture(params=LOCALES)
+# Each language takes a minute and a half, nearly all of it for starting processes. In Chinese it is the soak's: what a
+# newcomer reads then is a test of tests/cli/test_language.py.
+@pytest.fixture(params=sampled(2, LOCALES, pytest.mark.soak))
 def language(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

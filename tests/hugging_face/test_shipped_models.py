@@ -267,7 +267,7 @@ UNTRACED = ("qwen4_exp",)
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("case", sampled(4, CONFIGS, pytest.mark.soak))
+@pytest.mark.parametrize("case", sampled(8, CONFIGS, pytest.mark.soak))
 @torch.no_grad()
 def test_a_checkpoint_is_traced_whole(case: str, folder: Callable[[str], Path]) -> None:
     theirs = getattr(transformers, CONFIGS[case][0]).from_pretrained(folder(case), dtype=torch.float32).eval()

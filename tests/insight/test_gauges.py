@@ -26,7 +26,7 @@ def toy(**changes: Any) -> ModelSpec:
         pytest.param({"residual": "rezero"}, ("residual.alpha",), marks=pytest.mark.thorough),
         # The weights of the embeddings could be absorbed as well, but only by those of the stream.
         ({"residual": "lambdas"}, ("residual.stream",)),
-        pytest.param({"residual": "dense"}, (), marks=pytest.mark.thorough),
+        pytest.param({"residual": "dense"}, (), marks=pytest.mark.soak),
         pytest.param(
             {"values": {"kind": "first", "weights": "learned"}},
             ("values.own", "values.first"),
@@ -34,7 +34,7 @@ def toy(**changes: Any) -> ModelSpec:
         ),
         # Any change of the weights is a change of the exponents.
         pytest.param({"scores": "power"}, ("scores.a",), marks=pytest.mark.thorough),
-        pytest.param({"scores": "weighted", "residual": "rezero"}, ("residual.alpha",), marks=pytest.mark.thorough),
+        pytest.param({"scores": "weighted", "residual": "rezero"}, ("residual.alpha",), marks=pytest.mark.soak),
     ],
     ids=str,
 )

@@ -1,6 +1,6 @@
 """The stages of an audit and of its rewrites: each runs once, in order, and none calls an earlier one again."""
 
-import importlib
+import pkgutil
 
 import pytest
 import toys
@@ -15,7 +15,7 @@ STAGES = {
     "propagation": "graph.static_analysis.propagate",
     "numerical method": "numeric.numerical_analysis.analyse",
     "verdict": "analysis.compare",
-    "fold": "analysis.folds",
+    "fold": "analysis.Folds.of",
     "finding": "analysis.finding",
     "plan": "rewriting.strip.plan_removals",
     "certificate": "rewriting.strip.certify",
@@ -32,7 +32,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def recording(stage: str, function: object) -> object:
         def record(*args: object, **kwargs: object) -> object:
-            entry = args[2] if stage == "fold" else args[0]
+            entry = args[1] if stage == "fold" else args[0]
             if stage not in ("verdict", "fold", "finding") or getattr(entry, "name", "") == "v.bias":
                 recorded.append(stage)
             return function(*args, **kwargs)  # type: ignore[operator]
@@ -40,9 +40,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return record
 
     for stage, path in STAGES.items():
-        module_path, _, name = path.rpartition(".")
-        module = importlib.import_module(f"addnorm.redundancy.{module_path}")
-        monkeypatch.setattr(module, name, recording(stage, getattr(module, name)))
+        home, _, name = path.rpartition(".")
+        owner = pkgutil.resolve_name(f"addnorm.redundancy.{home}")
+        monkeypatch.setattr(owner, name, recording(stage, getattr(owner, name)))
     return recorded
 
 

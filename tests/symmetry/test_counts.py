@@ -70,7 +70,7 @@ QUICK = {"lambdas": ()}
 @pytest.mark.parametrize(
     ("socket", "kind", "numbers", "more"),
     [
-        pytest.param(*each, id=each[1], marks=QUICK.get(each[1], pytest.mark.soak if at % 2 else pytest.mark.thorough))
+        pytest.param(*each, id=each[1], marks=QUICK.get(each[1], pytest.mark.soak if at % 4 else pytest.mark.thorough))
         for at, each in enumerate(JOINTS)
     ],
 )

@@ -131,7 +131,7 @@ def test_a_run_without_a_compiler_says_why_and_trains(
     assert capsys.readouterr().out.count(f"training.compile: trained uncompiled: {run.name}\n  | {why}\n") == 1
 
 
-@pytest.mark.thorough
+@pytest.mark.soak  # inductor writes and compiles the C++ of three steps, for a minute
 @pytest.mark.filterwarnings("default")  # torch's tracer and its compiler warn of their own code
 def test_a_compiled_training_resumes_to_the_same_bits(tmp_path: Path) -> None:
     from addnorm.data import prepare

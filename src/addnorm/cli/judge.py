@@ -54,8 +54,5 @@ def command(options: Options) -> int:
         most_runs=options.most_runs,
         **options.of_runs(),
     ).to_json()
-    if options.json:
-        print_json(content)
-    else:
-        print(answer(content, spoken()).text(page_width()))
+    print_json(content) if options.json else print(answer(content, spoken()).text(page_width()))
     return 0

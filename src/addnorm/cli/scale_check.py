@@ -52,10 +52,7 @@ def command(options: Options) -> int:
         steps=options.steps,
         seeds=options.seeds,
     ).to_json()
-    if options.json:
-        print_json(content)
-    else:
-        print(_text(content, spoken(), page_width()))
+    print_json(content) if options.json else print(_text(content, spoken(), page_width()))
     return 0
 
 

@@ -98,10 +98,7 @@ def _predict(options: Options, largest: Path) -> int:
         exclude=options.exclude,
         say=print_message,
     ).to_json()
-    if options.json:
-        print_json(prediction)
-    else:
-        print(text(prediction, page_width()))
+    print_json(prediction) if options.json else print(text(prediction, page_width()))
     return 0
 
 

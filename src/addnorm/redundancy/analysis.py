@@ -29,7 +29,7 @@ from addnorm.redundancy.numeric.numerical_analysis import COUNTED_ALONE, COUNTED
 from addnorm.redundancy.numeric.probe import NotDifferentiable
 from addnorm.redundancy.result import Audit, class_name
 from addnorm.redundancy.rewriting.audited_model import AuditedModel, parameter_versions
-from addnorm.redundancy.rewriting.folds import folds
+from addnorm.redundancy.rewriting.folds import Folds
 from addnorm.redundancy.verdict.comparison import compare, joint_disagreement, joint_null, joint_unproved
 from addnorm.redundancy.verdict.drift import drift_notes
 from addnorm.redundancy.verdict.finding import Finding
@@ -348,16 +348,16 @@ def _findings(
     """Decide, fold and describe each parameter."""
     findings, tracked = [], question.tracked
     values = dict(question.model.named_parameters())
+    folded = Folds(generic_copy, null_space) if null_space and tracked.size <= _LARGEST_FOLDED else None
     for index, entry in enumerate(tracked.entries):
         counts = compare(entry, index, static.space if static else None, numerical)
-        foldable = counts.absorbable > counts.redundant and tracked.size <= _LARGEST_FOLDED
         findings.append(
             finding(
                 entry,
                 counts,
                 space=null_space,
                 blockers=strongest(static.blockers, entry) if static else (),
-                folds=folds(generic_copy, null_space, entry) if null_space is not None and foldable else (),
+                folds=folded.of(entry) if folded and counts.absorbable > counts.redundant else (),
                 numeric=(numerical.redundant[index], numerical.absorbable[index]) if numerical else (None, None),
                 value=values[entry.name],
                 inputs=inputs,

@@ -15,7 +15,7 @@ remaining cases are reported as unsure (tests/redundancy/test_null_space.py, tes
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 import numpy as np
 import torch
@@ -54,6 +54,7 @@ class NullSpace:
         self._alone: dict[str, torch.Tensor] = {}
         self._unsure: set[str] = set()
         self._factors: dict[tuple[str, tuple[tuple[int, bytes], ...]], torch.Tensor] = {}
+        self._closures: dict[int, dict[tuple[int, int], np.ndarray]] = {}
 
     @property
     def maps(self) -> Mapping[str, Mapping[int, LinearMap]]:
@@ -112,17 +113,17 @@ class NullSpace:
         component = self.component(name)
         if component is None:
             return torch.zeros(0, self.tracked[name].size, dtype=torch.float64)
-        free, clear = self._free(component, held=[other for other in component.names if other != name])
-        condition = max(each.condition for other in component.names for each in self._maps[other].values())
+        free, clear = self._free(component, name)
         # A direction may look null because float64 cannot see how it acts: a kernel without a gap, or maps behind so
         # many weights that their small singular values are rounding. Nothing is claimed then. Where no direction is
         # left there is no claim, and nothing to be careful about.
-        if free.shape[1] and not (clear and condition <= _LARGEST_CONDITION):
+        conditions = (each.condition for other in component.names for each in self._maps[other].values())
+        if free.shape[1] and not (clear and max(conditions) <= _LARGEST_CONDITION):
             self._unsure.add(name)
             return torch.zeros(0, self.tracked[name].size, dtype=torch.float64)
         # Distinct z give distinct delta, and along `free` no other parameter moves: the images in this one are
         # independent. So this QR decides no rank.
-        return _orthonormal(self._rows(name, component, free)).T
+        return _orthonormal(self._rows(name, free)).T
 
     def unsure(self, name: str) -> bool:
         """Return True if float64 cannot decide which directions of a parameter are redundant; `redundant` then claims none."""
@@ -146,30 +147,28 @@ class NullSpace:
 
     def sample(self, generator: torch.Generator) -> Delta:
         """Draw a random null vector, of about unit size per free coordinate, that moves every parameter that can move."""
-        free = {
-            block: torch.randn(size, generator=generator, dtype=torch.float64) for block, size in self._sizes.items()
-        }
-        return self._at(free)
+        sizes = self._sizes.items()
+        free = {block: torch.randn(size, generator=generator, dtype=torch.float64) for block, size in sizes}
+        moved: Delta = {}
+        for name, maps in self._maps.items():
+            if maps:
+                total = sum((each(free[block]) for block, each in maps.items()), torch.zeros((), dtype=torch.float64))
+                moved[name] = total.reshape(self.tracked[name].coordinate_shape)
+        return moved
 
     def project(self, delta: Mapping[str, torch.Tensor]) -> Delta:
         """Return the orthogonal projection of a change on the space. delta - project(delta) is the equivalent change of
         least norm."""
-        columns = self.project_columns({name: change.reshape(-1, 1) for name, change in delta.items()})
-        return {name: part.reshape(self.tracked[name].coordinate_shape) for name, part in columns.items()}
-
-    def project_columns(self, delta: Mapping[str, torch.Tensor]) -> Delta:
-        """Project several changes at once, each a column of flattened parameters [size, change]."""
-        given = {self._first(name): change.detach().to("cpu", torch.float64) for name, change in delta.items()}
+        given = {self._first(name): each.detach().to("cpu", torch.float64).reshape(-1) for name, each in delta.items()}
         moved: Delta = {}
         for names, basis in self.bases(given):
-            width = next(iter(given.values())).shape[1]
-            sizes = [self.tracked[name].size for name in names]
-            zeros = [torch.zeros(size, width, dtype=torch.float64) for size in sizes]
+            entries = [self.tracked[name] for name in names]
+            zeros = (torch.zeros(each.size, dtype=torch.float64) for each in entries)
             stacked = torch.cat([given.get(name, none) for name, none in zip(names, zeros, strict=True)])
             # Components share no coordinate, so their spaces are orthogonal, and the projection on the sum is the sum
             # of projections. What belongs to no component projects to zero and is left out.
-            nearest = basis @ (basis.T @ stacked)
-            moved.update(zip(names, nearest.split(sizes), strict=True))
+            parts = (basis @ (basis.T @ stacked)).split([each.size for each in entries])
+            moved |= {each.name: part.reshape(each.coordinate_shape) for each, part in zip(entries, parts, strict=True)}
         return moved
 
     def bases(self, names: Iterable[str]) -> Iterator[tuple[tuple[str, ...], torch.Tensor]]:
@@ -184,11 +183,11 @@ class NullSpace:
     def rows(self, name: str, blocks: Sequence[int]) -> torch.Tensor:
         """Return a parameter's map from the coordinates of some blocks, one block after the other, float64 [size, width]."""
         size, maps = self.tracked[name].size, self._maps[name]
-        dense = (
-            maps[block].dense() if block in maps else torch.zeros(size, self._sizes[block], dtype=torch.float64)
-            for block in blocks
-        )
-        return torch.cat(list(dense), dim=1)
+        zeros = {
+            block: torch.zeros(size, self._sizes[block], dtype=torch.float64) for block in blocks if block not in maps
+        }
+        parts = [zeros[block] if block in zeros else maps[block].dense() for block in blocks]
+        return torch.cat([torch.zeros(size, 0, dtype=torch.float64), *parts], dim=1)
 
     def basis(self) -> torch.Tensor:
         """Return a basis, float64 [dim, tracked.size], with independent but not orthonormal rows.
@@ -201,8 +200,7 @@ class NullSpace:
                 f"expected a dense basis of at most {LARGEST_BASIS} numbers, got {self.dim} x {self.tracked.size}. Use "
                 "`redundant`, `absorbable` or `project`, which work component by component."
             )
-        whole = torch.zeros(self.dim, self.tracked.size, dtype=torch.float64)
-        at = 0
+        whole, at = torch.zeros(self.dim, self.tracked.size, dtype=torch.float64), 0
         for block, size in self._sizes.items():
             for name, maps in self._maps.items():
                 if block in maps:
@@ -216,92 +214,106 @@ class NullSpace:
             raise UnknownName("tracked parameter", name, self.tracked.names)
         return self.tracked[name].name
 
-    def _at(self, free: Mapping[int, torch.Tensor]) -> Delta:
-        moved: Delta = {}
-        for name, maps in self._maps.items():
-            if maps:
-                total = sum((each(free[block]) for block, each in maps.items()), torch.zeros((), dtype=torch.float64))
-                moved[name] = total.reshape(self.tracked[name].coordinate_shape)
-        return moved
-
-    def _rows(self, name: str, component: Component, free: torch.Tensor) -> torch.Tensor:
+    def _rows(self, name: str, free: torch.Tensor) -> torch.Tensor:
         """The parameter's map from combinations `free` [dim, k] of the coordinates of its component, [size, k]."""
-        at, whole = 0, torch.zeros(self.tracked[name].size, free.shape[1], dtype=torch.float64)
-        for block in component.blocks:
-            width = self._sizes[block]
-            if block in self._maps[name] and free[at : at + width].any():
-                whole += self._maps[name][block](free[at : at + width])
-            at += width
+        whole = torch.zeros(self.tracked[name].size, free.shape[1], dtype=torch.float64)
+        for block in sorted(self._maps[name], key=self._starts.__getitem__):
+            part = free[self._starts[block] :][: self._sizes[block]]
+            if part.any():
+                whole += self._maps[name][block](part)
         return whole
 
-    def _starts(self, component: Component) -> dict[int, int]:
-        """The first coordinate of every block of a component."""
-        ends = accumulate((self._sizes[block] for block in component.blocks), initial=0)
-        return dict(zip(component.blocks, ends, strict=False))
+    @cached_property
+    def _starts(self) -> dict[int, int]:
+        """The first coordinate of every block in its component."""
+        starts: dict[int, int] = {}
+        for component in self.components:
+            ends = accumulate((self._sizes[block] for block in component.blocks), initial=0)
+            starts |= dict(zip(component.blocks, ends, strict=False))
+        return starts
 
-    def _pinned(self, component: Component, held: Iterable[str]) -> torch.Tensor:
-        """Coordinates (bool [dim]) that must vanish for the held parameters to stay, determined without arithmetic.
+    @cached_property
+    def _touching(self) -> dict[int, list[int]]:
+        """The places, among their component's names, of the parameters that a block moves."""
+        touching: dict[int, list[int]] = {}
+        for component in self.components:
+            for place, name in enumerate(component.names):
+                for block in self._maps[name]:
+                    touching.setdefault(block, []).append(place)
+        return touching
 
-        A held parameter whose rows depend on one coordinate each, through the identity, pins these; then further ones
-        may depend on a single coordinate. A regular map pins its whole block.
-        """
-        # This step decides no rank. Singular values come last, for the coordinates that structure does not pin, because a chain
-        # of well-conditioned layers pins everything although its singular values decrease to rounding.
-        starts = self._starts(component)
-        pinned = torch.zeros(component.dim, dtype=torch.bool)
-        changed = True
-        while changed:
-            changed = False
-            for name in held:
-                # A pinned coordinate is zero, so that a row that named two open blocks may name one in the next round.
-                # Rounds end, because each pins something or is the last.
-                open_blocks = {
-                    block: each
-                    for block, each in self._maps[name].items()
-                    if not pinned[starts[block] : starts[block] + each.width].all()
-                }
-                touched = torch.zeros(self.tracked[name].size, dtype=torch.int64)
-                for each in open_blocks.values():
-                    touched[each.rows] += 1
-                for block, each in open_blocks.items():
-                    start = starts[block]
-                    if each.regular and len(open_blocks) == 1 and not pinned[start : start + each.width].all():
-                        pinned[start : start + each.width] = changed = True
-                    elif each.matrix is None:
-                        # A row with a single open block, through the identity, says z_j = 0 if the held parameter
-                        # stays.
-                        alone = torch.nonzero(touched[each.rows] == 1).flatten() + starts[block]
-                        if not pinned[alone].all():
-                            pinned[alone] = changed = True
+    def _pinned(self, component: Component, name: str) -> np.ndarray:
+        """Coordinates (bool [dim]) that must vanish for all parameters but one to stay, determined without arithmetic."""
+        # Each parameter of a component is asked about in turn, and with L of them one pass over all others each would be
+        # L^2 steps. So ranges of parameters are halved: what all outside a range pin is found from what all outside the
+        # larger range pin, and the ranges around the last question are kept: L log L steps.
+        place, low, high = component.names.index(name), 0, len(component.names)
+        known, used = self._closures.get(component.blocks[0], {}), {}
+        pinned = np.zeros(component.dim, dtype=bool)
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high, added = (
+                (low, middle, range(middle, high)) if place < middle else (middle, high, range(low, middle))
+            )
+            if (low, high) not in known:
+                known[low, high] = self._closed(component, pinned.copy(), added, range(low, high))
+            pinned = used[low, high] = known[low, high]
+        self._closures[component.blocks[0]] = used
         return pinned
 
-    def _free(self, component: Component, held: Sequence[str]) -> tuple[torch.Tensor, bool]:
-        """Orthonormal combinations of the component's coordinates [dim, k] along which no held parameter moves, and
+    def _closed(self, component: Component, pinned: np.ndarray, added: range, moving: range) -> np.ndarray:
+        """Coordinates that all but the moving parameters pin, given those that all but these and the added ones pin."""
+        # A held parameter whose rows depend on one coordinate each, through the identity, pins these; then further ones
+        # may depend on a single coordinate. A regular map pins its whole block.
+        # This step decides no rank. Singular values come last, for the coordinates that structure does not pin, because a chain
+        # of well-conditioned layers pins everything although its singular values decrease to rounding.
+        waiting = list(added)
+        while waiting:
+            name = component.names[waiting.pop()]
+            spans = {block: pinned[self._starts[block] :][: self._sizes[block]] for block in self._maps[name]}
+            open_blocks = {block: each for block, each in self._maps[name].items() if not spans[block].all()}
+            touched = np.zeros(self.tracked[name].size, dtype=np.int64)
+            for each in open_blocks.values():
+                touched[each.rows.numpy()] += 1
+            for block, each in open_blocks.items():
+                if each.regular and len(open_blocks) == 1:
+                    spans[block][:] = True
+                elif each.matrix is None:
+                    # A row with a single open block, through the identity, says z_j = 0 if the held parameter stays.
+                    spans[block][touched[each.rows.numpy()] == 1] = True
+                if spans[block].all():
+                    # A pinned block is zero, so that a row that named two open blocks may name one now.
+                    waiting += [other for other in self._touching[block] if other not in moving]
+        return pinned
+
+    def _free(self, component: Component, name: str) -> tuple[torch.Tensor, bool]:
+        """Orthonormal combinations of the component's coordinates [dim, k] along which no parameter but one moves, and
         True if their number is clear."""
-        open_columns = torch.nonzero(~self._pinned(component, held)).flatten()
-        rows = self._stack(component, held, open_columns)
+        open_columns = torch.from_numpy(np.flatnonzero(~self._pinned(component, name)))
+        rows = self._stack(component, name, open_columns)
         array, clear = kernel_and_clarity(rows.numpy()) if len(rows) else (np.eye(len(open_columns)), True)
         kernel = torch.from_numpy(array)
         free = torch.zeros(component.dim, kernel.shape[1], dtype=torch.float64)
         free[open_columns] = kernel
         return free, clear
 
-    def _stack(self, component: Component, names: Sequence[str], columns: torch.Tensor) -> torch.Tensor:
-        """Maps of several parameters from ascending coordinates, stacked: as few rows as have the same singular values."""
-        starts, parts = self._starts(component), []
-        for name in names:
-            inside = []
-            for block in sorted(self._maps[name], key=starts.__getitem__):
-                ends = torch.tensor([starts[block], starts[block] + self._sizes[block]])
-                low, high = torch.searchsorted(columns, ends).tolist()
-                if low < high:
-                    inside.append((block, slice(low, high), columns[low:high] - starts[block]))
-            if not inside:
-                continue
-            factor = self._factor(name, [(block, coordinates) for block, _, coordinates in inside])
-            part = torch.zeros(len(factor), len(columns), dtype=torch.float64)
-            part[:, torch.cat([torch.arange(each.start, each.stop) for _, each, _ in inside])] = factor
-            parts.append(part)
+    def _stack(self, component: Component, name: str, columns: torch.Tensor) -> torch.Tensor:
+        """Maps of all parameters but one from ascending coordinates, stacked: as few rows as have the same singular values."""
+        starts = [self._starts[block] for block in component.blocks]
+        owners = np.searchsorted(starts, columns.numpy(), side="right") - 1
+        places, firsts = np.unique(owners, return_index=True)
+        spans = pairwise([*firsts.tolist(), len(columns)])
+        inside = {component.blocks[place]: slice(*span) for place, span in zip(places, spans, strict=True)}
+        parts = []
+        for other in sorted({other for block in inside for other in self._touching[block]}):
+            maps = self._maps[component.names[other]]
+            read = [block for block in inside if block in maps]
+            if component.names[other] != name:
+                coordinates = [(block, columns[inside[block]] - self._starts[block]) for block in read]
+                factor = self._factor(component.names[other], coordinates)
+                part = torch.zeros(len(factor), len(columns), dtype=torch.float64)
+                part[:, torch.cat([torch.arange(len(columns))[inside[block]] for block in read])] = factor
+                parts.append(part)
         return torch.cat(parts) if parts else torch.zeros(0, len(columns), dtype=torch.float64)
 
     def _factor(self, name: str, coordinates: Sequence[tuple[int, torch.Tensor]]) -> torch.Tensor:
@@ -325,11 +337,9 @@ def _orthonormal(columns: torch.Tensor) -> torch.Tensor:
 
 
 def _without_noise(maps: dict[str, dict[int, LinearMap]]) -> dict[str, dict[int, LinearMap]]:
-    """The maps without those that are rounding errors compared with the largest map of their block.
-
-    A parameter that cancels out of a block in exact arithmetic has a map of size 1e-16 left, which a rank by itself
-    would count as freedom. A map that is known not to vanish stays, however small its factors have made it.
-    """
+    """The maps without those that are rounding errors compared with the largest map of their block."""
+    # A parameter that cancels out of a block in exact arithmetic has a map of size 1e-16 left, which a rank by itself
+    # would count as freedom. A map that is known not to vanish stays, however small its factors have made it.
     sizes = {
         name: {block: 1.0 if each.matrix is None else float(each.matrix.abs().max()) for block, each in blocks.items()}
         for name, blocks in maps.items()

@@ -11,8 +11,9 @@ from addnorm.redundancy.execution.checks import is_of_model
 
 
 class PlaceInModel:
-    """Takes the place of torch's `CapturedTraceback` during an export: of the stack of every operation it gives the one line
-    that `source_of` reads. Naming and printing all frames took a fifth of an export, and more below a deep stack."""
+    """Stands for torch's `CapturedTraceback` in an export: gives, of each stack, the line that `source_of` reads."""
+
+    # Naming and printing all frames took a fifth of an export, and more below a deep stack.
 
     def __init__(self, outermost: CodeType) -> None:
         self._outermost = outermost

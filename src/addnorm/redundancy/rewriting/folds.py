@@ -9,8 +9,9 @@ The formula is identified by comparing the change with the removed vector and wi
 weights. A change that no single weight gives is the solution of linear equations, and the formula says so.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +24,8 @@ _SAME = 1e-8
 """Relative difference up to which two float64 vectors from products with weights are the same."""
 _LARGEST = 1024
 """Largest number of free coordinates for which a sparser compensation is searched: each takes a decomposition."""
+_TOGETHER = 2**22
+"""Numbers of weights that are multiplied at once."""
 AMPLIFIED = 5.0
 """Amplification, the largest change relative to the removed numbers, above which a compensation is used only as a last
 resort."""
@@ -121,84 +124,90 @@ def sparser(space: NullSpace, entry: TrackedParameter, change: Tensor, compensat
     return best if best is compensation else sparser(space, entry, change, best)
 
 
-def folds(model: nn.Module, space: NullSpace, entry: TrackedParameter) -> tuple[Fold, ...]:
-    """List the parameters that absorb one parameter, with their formulas.
+class Folds:
+    """The parameters that absorb others, with their formulas."""
 
-    Args:
-        model: the model with the weights at which `space` was computed.
-        space: the null space.
-        entry: the parameter.
-    """
-    # A random null vector, not the present numbers: a formula must hold for all of them, and a bias of zeros would show
-    # none.
-    drawn = space.sample(torch.Generator().manual_seed(4)).get(entry.name)
-    if drawn is None:
-        return ()
-    best = min(compensations(space, entry, -drawn), key=lambda each: each.cost, default=None)
-    if best is None:
-        return ()
-    best = sparser(space, entry, -drawn, best)
-    weights = dict(model.named_parameters())
-    own = space.redundant(entry.name)
-    removed = drawn.reshape(-1)
-    # Redundant directions need no compensation.
-    given = (removed, removed - own.T @ (own @ removed)) if len(own) else (removed,)
-    listed = []
-    for name, change in best.moved.items():
-        formula = _formula(weights.items(), entry.name, given, change.reshape(-1), space.redundant(name))
-        listed.append(
-            Fold(
-                into=name,
-                formula=f"{name} {formula or f'+= a linear map of {entry.name}, solved from the weights between them'}",
-                amplification=float(change.abs().max() / drawn.abs().max()),
-                solved=not formula,
-            )
+    def __init__(self, model: nn.Module, space: NullSpace) -> None:
+        """Take the null space, and the model with the weights at which it was computed."""
+        self._space = space
+        self._factors: dict[tuple[int, ...], list[tuple[str, Tensor]]] = {}
+        for name, weight in model.named_parameters():
+            if not weight.is_complex():
+                self._factors.setdefault(tuple(weight.shape[:2]), []).append((name, weight.detach()))
+            if weight.dim() == 2 and not weight.is_complex():
+                self._factors.setdefault(tuple(weight.shape[::-1]), []).append((f"{name}.T", weight.detach().T))
+
+    @cached_property
+    def _drawn(self) -> Delta:
+        # A random null vector, not the present numbers: a formula must hold for all of them, and a bias of zeros would
+        # show none.
+        return self._space.sample(torch.Generator().manual_seed(4))
+
+    def of(self, entry: TrackedParameter) -> tuple[Fold, ...]:
+        """List the parameters that absorb one parameter."""
+        space, drawn = self._space, self._drawn.get(entry.name)
+        if drawn is None:
+            return ()
+        best = min(compensations(space, entry, -drawn), key=lambda each: each.cost, default=None)
+        if best is None:
+            return ()
+        best = sparser(space, entry, -drawn, best)
+        own = space.redundant(entry.name)
+        removed = drawn.reshape(-1)
+        # Redundant directions need no compensation.
+        given = (removed, removed - own.T @ (own @ removed)) if len(own) else (removed,)
+        formulas = {
+            name: self._formula(entry.name, given, change.reshape(-1), space.redundant(name))
+            for name, change in best.moved.items()
+        }
+        solved = f"+= a linear map of {entry.name}, solved from the weights between them"
+        sizes = {name: float(change.abs().max() / drawn.abs().max()) for name, change in best.moved.items()}
+        return tuple(
+            Fold(into=name, formula=f"{name} {formula or solved}", amplification=sizes[name], solved=not formula)
+            for name, formula in formulas.items()
         )
-    return tuple(listed)
+
+    def _formula(self, name: str, given: Sequence[Tensor], change: Tensor, free: Tensor) -> str:
+        # Up to redundant directions of the absorbing parameter, rows of `free`.
+        def effective(vectors: Tensor) -> Tensor:
+            return vectors - (vectors @ free.T) @ free if len(free) and vectors.shape[1] == len(change) else vectors
+
+        target = effective(change[None])[0]
+        # The simple forms first, up to what cannot matter in the absorbing parameter; a product with one weight is what a
+        # person would write.
+        for removed in given:
+            for _, factor in _multiples(effective(removed[None]), target):
+                return f"{_sign(factor)} {_times(factor)}{name}"
+        for names, products in (pair for removed in given for pair in self._products(removed, len(change))):
+            for row, factor in _multiples(effective(products), target):
+                return f"{_sign(factor)} {_times(factor)}{names[row]} @ {name}"
+        return ""
+
+    def _products(self, removed: Tensor, height: int) -> Iterator[tuple[Sequence[str], Tensor]]:
+        """Weights of matching shape, and their products with the removed vector, [weight, height]."""
+        # Many small ones are multiplied at once: there are as many as layers, for each of as many parameters.
+        if len(removed) == height and (vectors := self._factors.get((height,))):
+            yield (
+                [f"diag({name})" for name, _ in vectors],
+                torch.stack([each for _, each in vectors]).double() * removed,
+            )
+        matrices = self._factors.get((height, len(removed)), ())
+        together = max(1, _TOGETHER // (height * len(removed)))
+        for first in range(0, len(matrices), together):
+            names, weights = zip(*matrices[first : first + together], strict=True)
+            # A kernel applied to a constant sums over its positions.
+            sums = [each.double().flatten(2).sum(2) if each.dim() > 2 else each.double() for each in weights]
+            yield names, torch.stack(sums) @ removed
 
 
-def _formula(
-    weights: Iterable[tuple[str, Tensor]], name: str, given: Sequence[Tensor], change: Tensor, free: Tensor
-) -> str:
-    def effective(vector: Tensor) -> Tensor:  # up to redundant directions of the absorbing parameter, rows of `free`
-        return vector - free.T @ (free @ vector) if len(free) and vector.shape == change.shape else vector
-
-    target = effective(change)
-    # The simple forms first, up to what cannot matter in the absorbing parameter; a product with one weight is what a
-    # person would write.
-    for removed in given:
-        if (factor := _multiple(effective(removed), target)) is not None:
-            return f"{_sign(factor)} {_times(factor)}{name}"
-    for weight, product in (pair for removed in given for pair in _products(weights, removed, len(change))):
-        if (factor := _multiple(effective(product), target)) is not None:
-            return f"{_sign(factor)} {_times(factor)}{weight} @ {name}"
-    return ""
-
-
-def _products(weights: Iterable[tuple[str, Tensor]], removed: Tensor, height: int) -> Iterator[tuple[str, Tensor]]:
-    """Products of the removed vector with every weight of matching shape."""
-    for name, weight in weights:
-        shape = weight.shape
-        if weight.is_complex():
-            continue
-        if weight.dim() == 1 and shape[0] == len(removed) == height:
-            yield f"diag({name})", weight.detach().double() * removed
-        if weight.dim() < 2:
-            continue
-        if shape[0] == height and shape[1] == len(removed):  # a kernel applied to a constant sums over its positions
-            matrix = weight.detach().double()
-            yield name, (matrix.flatten(2).sum(2) if matrix.dim() > 2 else matrix) @ removed
-        if weight.dim() == 2 and shape[1] == height and shape[0] == len(removed):
-            yield f"{name}.T", weight.detach().double().T @ removed
-
-
-def _multiple(base: Tensor, change: Tensor) -> float | None:
-    """The factor between two vectors; None if they are not multiples of each other."""
-    if base.shape != change.shape or not bool(base.any()):
-        return None
-    factor = float(base @ change / (base @ base))
-    near = float(torch.linalg.vector_norm(change - factor * base)) <= _SAME * float(torch.linalg.vector_norm(change))
-    return factor if near and factor else None
+def _multiples(bases: Tensor, change: Tensor) -> Iterator[tuple[int, float]]:
+    """The rows of which a vector is a multiple, each with the factor."""
+    if bases.shape[1:] == change.shape:
+        squares = bases.square().sum(1)
+        factors = (bases @ change) / squares
+        rest = torch.linalg.vector_norm(change - factors[:, None] * bases, dim=1)
+        near = (squares > 0) & (factors != 0) & (rest <= _SAME * torch.linalg.vector_norm(change))
+        yield from ((row, float(factors[row])) for row in near.nonzero().flatten().tolist())
 
 
 def _sign(factor: float) -> str:
