@@ -376,7 +376,7 @@ NAMES = {
 }
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", sampled(2, NAMES))
 def test_a_branch_has_the_name_of_what_it_computes(name: str) -> None:
     """Also where both branches of a layer read one stream, or several streams are mixed by a softmax."""
     assert recorded_reads(model_of(name), tokens()).sources == tuple(NAMES[name])

@@ -270,17 +270,20 @@ def test_every_direction_is_explained_and_used_up(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("make", "count"),
-    [
-        # The table's basis (16), and b against c: in all gates of an LSTM (12), in two of three of a GRU (6); a shift of the
-        # table goes to the first of them (4).
-        (lambda: Recurrent(nn.LSTM), 16 + 12 + 4),
-        (lambda: Recurrent(nn.GRU), 16 + 6 + 4),
-        # Of the product of a table, 9 by 4, and a matrix, 3 by 4, only 27 numbers are seen.
-        (lambda: Recurrent(nn.RNN, bias=False), 9 * 4 + 3 * 4 - 27),
-        # The second layer reads what stays.
-        (lambda: Recurrent(nn.LSTM, num_layers=2, bidirectional=True), 16 + 4 * 12 + 4),
-        (Cells, 16 + 6 + 4),
-    ],
+    sampled(
+        2,
+        [
+            # The table's basis (16), and b against c: in all gates of an LSTM (12), in two of three of a GRU (6); a shift of
+            # the table goes to the first of them (4).
+            (lambda: Recurrent(nn.LSTM), 16 + 12 + 4),
+            (lambda: Recurrent(nn.GRU), 16 + 6 + 4),
+            # Of the product of a table, 9 by 4, and a matrix, 3 by 4, only 27 numbers are seen.
+            (lambda: Recurrent(nn.RNN, bias=False), 9 * 4 + 3 * 4 - 27),
+            # The second layer reads what stays.
+            (lambda: Recurrent(nn.LSTM, num_layers=2, bidirectional=True), 16 + 4 * 12 + 4),
+            (Cells, 16 + 6 + 4),
+        ],
+    ),
     ids=["lstm", "gru", "rnn", "layers", "cells"],
 )
 def test_recurrent_layers(make: Callable[[], nn.Module], count: int) -> None:
