@@ -12,12 +12,16 @@ import torch
 
 from addnorm.catalogue import ROOMS, remove_plugin
 from addnorm.errors import InputError
+from addnorm.store import StudyFolder
 from addnorm.study.decoding import decode
 from addnorm.study.definition import RunSpec, Study
 from addnorm.study.encoding import encode
 from addnorm.study.expansion import expand, fit_models, run_identity, validate
 from addnorm.study.loading import load_study
 from addnorm.study.plugins import load_plugins
+from addnorm.supervision.prepared import prepare_study
+from addnorm.training.exit_code import ExitCode
+from train_here import work_here
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -124,6 +128,25 @@ def test_a_worker_reads_a_run_with_plugins(examples: Path) -> None:
     load_plugins(run.plugins, Path())
     assert encode(decode(RunSpec, written)) == written
     assert "my_residual" not in ROOMS["residual"].kinds()
+
+
+def test_a_worker_leaves_the_laws_to_the_plan_and_refuses_an_edited_plugin(
+    tiny_study_text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, study = plugin(tmp_path, RESIDUAL), tmp_path / "study.yaml"
+    study.write_text(
+        f"plugins: [mine.py]\n{tiny_study_text.replace('v4m5: {preset: v4m5}', 'own: {residual: mine}')}",
+        encoding="utf-8",
+    )
+    folder = StudyFolder.create(tmp_path / "runs", prepare_study(load_study(study), tmp_path / "runs").plan)
+    one, other, _ = (run for run in folder.runs() if run.name.startswith("own"))
+    monkeypatch.setattr("addnorm.study.plugins._require_contract", lambda *_: pytest.fail("checked again"))
+    remove_plugin("mine")
+    assert work_here(one.path, [str(mine)]) == ExitCode.DONE
+    remove_plugin("mine")
+    mine.write_text(RESIDUAL.replace("+ self.weight", "- self.weight"), encoding="utf-8")
+    assert work_here(other.path, [str(mine)]) != ExitCode.DONE
+    assert "The file or a plugin has changed." in other.log_path.read_text(encoding="utf-8")
 
 
 def test_a_plugin_may_load_twice(examples: Path) -> None:

@@ -24,12 +24,13 @@ _BUILDERS: dict[str, tuple[str, Builder]] = {}
 """Content of the file, and builder, by FILE.py:FUNCTION without the file's folder."""
 
 
-def load_plugins(paths: Sequence[str], base_dir: Path) -> tuple[str, ...]:
+def load_plugins(paths: Sequence[str], base_dir: Path, *, is_checked: bool = False) -> tuple[str, ...]:
     """Add files to their rooms after checking each against the laws of its room.
 
     Args:
         paths: the files, and references `FILE.py:FUNCTION`.
         base_dir: the folder that relative paths are relative to, such as that of the study file.
+        is_checked: whether the process that started this one has checked them.
 
     Returns:
         The files' absolute paths, as they stand in a run's spec.
@@ -48,7 +49,9 @@ def load_plugins(paths: Sequence[str], base_dir: Path) -> tuple[str, ...]:
         # that breaks a law is taken out again, so that the same process, a notebook, can load the corrected file.
         home, kind = add_plugin(file)
         try:
-            _require_contract(home.name, kind, plugin_hash(str(file)))
+            # The laws take a worker three seconds, as long as many a run, most of it the import of torch's tracer.
+            if not is_checked:
+                _require_contract(home.name, kind, plugin_hash(str(file)))
         except InputError as error:
             remove_plugin(kind)  # so that a corrected file may join
             raise InputError(f"plugin {file}: {error}") from error

@@ -68,7 +68,8 @@ class Attempt:
     ) -> None:
         self.stop = stop
         self.ranks = Alone() if ranks is None else ranks
-        load_plugins(plugins, Path())
+        # The study was planned with checked plugins; if one has changed since, the run has another name.
+        load_plugins(plugins, Path(), is_checked=True)
         self.spec: RunSpec = decode(RunSpec, run.spec["spec"])
         if run_name(self.spec) != run.name:
             raise InputError(
@@ -91,14 +92,8 @@ class Attempt:
             # decides about hundreds of launches.
             ways = attention_ways(self.spec.model, self.spec.training, device) if device.type == "cuda" else {}
             attention = {"attention": "; ".join(f"{impl}: {why}" for impl, why in ways.items())} if ways else {}
-            known = {
-                **_environment(device, self.spec.training.threads),
-                **place,
-                **numerics,
-                **attention,
-                "compile": "no",
-            }
-            run.write_env(known)
+            environment = _environment(device, self.spec.training.threads)
+            run.write_env({**environment, **place, **numerics, **attention, "compile": "no"})
 
     def train(self) -> int:
         """Train to the end, or until asked to stop.

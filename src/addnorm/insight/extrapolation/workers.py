@@ -83,7 +83,7 @@ def evaluate_runs(
 def _begin(plugins: Sequence[str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the parent process
     torch.set_num_threads(1)
-    load_plugins(plugins, Path.cwd())
+    load_plugins(plugins, Path.cwd(), is_checked=True)
 
 
 def _evaluate_safely(folder: Path, request: EvaluationRequest) -> Outcome:
