@@ -47,6 +47,38 @@ def test_the_numbers(space: NullSpace) -> None:
     assert torch.allclose(space.redundant("o").diff(), torch.zeros(1, 1, dtype=torch.float64))
 
 
+def test_two_free_vectors_that_cancel_move_a_third_parameter_alone() -> None:
+    """a = z0 + z1, of which only b or c shows one: with the other two held, nothing is left; with a alone held, b is free."""
+    both = {"a": {0: identity(3), 1: identity(3)}, "b": {0: identity(3)}}
+    assert len(NullSpace(tracked(a=3, b=3), both).redundant("b")) == 3
+    three = NullSpace(tracked(a=3, b=3, c=3), {**both, "c": {1: identity(3)}})
+    assert [len(three.redundant(name)) for name in "abc"] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_the_others_pin_does_not_depend_on_the_order_of_questions(seed: int) -> None:
+    """Each parameter's own directions, asked in any order, are those of one system with all others held."""
+    draws = np.random.default_rng(seed)
+    names = [f"p{at}" for at in range(9)]
+    maps = {
+        name: {
+            int(block): identity(2) if draws.random() < 0.7 else dense(2, torch.from_numpy(draws.normal(size=(2, 2))))
+            for block in draws.choice(7, size=draws.integers(1, 4), replace=False)
+        }
+        for name in names
+    }
+    spaces = [NullSpace(tracked(**dict.fromkeys(names, 2)), maps) for _ in range(2)]
+    for name in draws.permutation(names):
+        spaces[0].redundant(str(name))
+    whole = spaces[0].basis().numpy()
+    for at, name in enumerate(names):
+        held = np.delete(whole, [2 * at, 2 * at + 1], axis=1)
+        own = null_space(held.T).T @ whole[:, 2 * at : 2 * at + 2]
+        for each in spaces:
+            assert len(each.redundant(name)) == (np.linalg.matrix_rank(own) if len(own) else 0), name
+            assert np.linalg.matrix_rank(np.vstack([own, each.redundant(name).numpy()])) == len(each.redundant(name))
+
+
 def test_both_forms_agree(space: NullSpace) -> None:
     again = spanned(space.tracked, space.basis())
     assert again.dim == space.dim

@@ -41,6 +41,13 @@ def test_softmax_attention_cancels_its_key_bias_and_preserves_its_value_bias() -
     assert audit.finding("v.bias").fold_into[0].formula == "o.bias += o.weight @ v.bias"
 
 
+def test_a_bias_before_a_kernel_folds_by_the_sum_over_its_positions() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv1d(3, 4, 1), nn.Conv1d(4, 5, 3)).eval()
+    (fold,) = addnorm.audit(model, torch.randn(2, 3, 7), methods="static").finding("0.bias").fold_into
+    assert (fold.formula, fold.solved) == ("1.bias += 1.weight @ 0.bias", False)
+
+
 def test_layer_norm_cancels_the_mean() -> None:
     audit = numeric(seeded(lambda: nn.Sequential(nn.Linear(3, 5), nn.LayerNorm(5))), data(4, 3))
     assert counts(audit) == {"0.bias": (1, 1), "1.bias": (0, 0)}
