@@ -316,7 +316,7 @@ def _undisturbed() -> Iterator[None]:
     """Restore torch's random state, default type and gradient mode afterwards, and silence the tracer's own warnings
     and logs."""
     dtype = torch.get_default_dtype()
-    detected, stacks = vars(transformer)["_detect_is_causal_mask"], vars(proxy)["CapturedTraceback"]
+    detected, stacks = vars(transformer)["_detect_is_causal_mask"], vars(proxy).get("CapturedTraceback")
     try:
         vars(proxy)["CapturedTraceback"] = PlaceInModel(_Traced.forward.__code__)
         # nn.Transformer compares a mask's numbers, which a trace does not have, to learn that it need not read it. It
