@@ -53,7 +53,7 @@ def clone(place: Path) -> Path:
     return place / "addnorm"
 
 
-# Each language takes a minute and a half, nearly all of it for starting processes. In Chinese it is the soak's: what a
+# Each language takes about a minute, most of it for starting processes. In Chinese it is the soak's: what a
 # newcomer reads then is a test of tests/cli/test_language.py.
 @pytest.fixture(params=sampled(2, LOCALES, pytest.mark.soak))
 def language(request: pytest.FixtureRequest) -> str:
